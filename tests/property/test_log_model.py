@@ -226,7 +226,7 @@ class LogModel(RuleBasedStateMachine):
     @precondition(lambda self: not self.full)
     def retain(self, retention_ms: int, retention_bytes: int, operations: int | None) -> None:
         self.sync(checkpoint=False)
-        for segment in self.log.unknown_times():
+        for segment in self.log.row.unknown_times():
             segment.load_times()
         limits = RetentionLimits(retention_ms, retention_bytes)
         deletion = self.log.expire(limits, self.end_offset, self.now + 1000)

@@ -56,7 +56,7 @@ class ShortLogModel(LogModel):
     def retain_with_trouble(self, number: int, fault: str, retention_bytes: int) -> None:
         """As retention does: what cannot be hidden is not forgotten, and the next round begins with it."""
         self.sync(checkpoint=True)
-        for segment in self.log.unknown_times():
+        for segment in self.log.row.unknown_times():
             segment.load_times()
         limits = RetentionLimits(retention_bytes=retention_bytes)
         deletion = self.log.expire(limits, self.end_offset, self.now)

@@ -10,17 +10,20 @@
     stable           the same for consumers with `read_committed`: below both ceilings
 
 What holds readers back is a ceiling: an offset, below which somebody sees what lies below the high watermark. Several
-compose, and a partition that has none (there are no transactions yet, and few are retired) pays nothing for them: all
-but the log end are one and the same place then.
+compose, and a partition that has none (no transaction is open, and few are retired) pays nothing for them: all but the
+log end are one and the same place then. Where transactions begin and end the log knows (`storage.open_transactions`);
+that moves the last stable offset when the high watermark moves, for neither counts before it is committed.
 
 How much of the log is durable limits no reader by itself: it is one of the things that the high watermark follows.
 """
 
 from collections import deque
+from contextlib import suppress
 from enum import IntEnum
 from typing import Protocol
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import StorageError
 from penstock.storage.checkpoint import LogEnd
 from penstock.storage.log import Log
 from penstock.storage.replicated import end_at
@@ -97,6 +100,11 @@ class Limits:
         self.high_watermark = self.last_stable = self.readable = self.stable = log.end()
         self._retired: _Ceiling | None = None
         self._unstable: _Ceiling | None = None
+        if log.producers.unstable:
+            # Until the first move, whoever wants what is stable sees nothing: where it ends may have to be read.
+            self.last_stable = self.stable = LogEnd(log.start_offset, log.segments[0].base_offset, 0)
+            with suppress(StorageError):
+                self._place(log, log.end(), None)
         self._acks: deque[tuple[int, AckWaiter]] = deque()
         # Dicts for their order: the simulation repeats exactly.
         self._waiting: dict[Reader, dict[DataWaiter, None]] = {}
@@ -117,10 +125,10 @@ class Limits:
         StorageError: where a ceiling lies could not be read, and nothing has changed.
         """
         before = (self.readable, self.stable, self.high_watermark) if self._waiting else None
-        if self._retired is None and self._unstable is None:
+        if self._retired is None and not self._log.producers.unstable:
             self.high_watermark = self.last_stable = self.readable = self.stable = end
         else:
-            self._place(self._log, end, self._retired, self._unstable)
+            self._place(self._log, end, self._retired)
         acks = self._acks
         while acks and acks[0][0] < end.offset:
             acks.popleft()[1].committed()
@@ -129,35 +137,41 @@ class Limits:
 
     def hold_readers(self, offset: int | None) -> None:
         """Consumers see nothing from `offset` on, the beginning of a batch: it is retired. None: it is not."""
-        self._hold(self._log, self.high_watermark, offset, _offset_of(self._unstable))
-
-    def hold_stable(self, offset: int | None) -> None:
-        """A transaction that is open began at `offset`, and none before it. None: none is open."""
-        self._hold(self._log, self.high_watermark, _offset_of(self._retired), offset)
+        self._hold(self._log, self.high_watermark, offset)
 
     def look_again(self) -> None:
         """Files were exchanged: ceilings may lie elsewhere in them by now."""
-        self._hold(self._log, self.high_watermark, _offset_of(self._retired), _offset_of(self._unstable))
+        self._hold(self._log, self.high_watermark, _offset_of(self._retired))
 
     def replace_log(self, log: Log) -> None:
         """The log was opened anew: the same offsets, as far as it has them, in other places."""
         end = end_at(log, min(self.high_watermark.offset, log.end_offset))
-        self._hold(log, end, _offset_of(self._retired), _offset_of(self._unstable))
+        self._hold(log, end, _offset_of(self._retired))
 
-    def _hold(self, log: Log, end: LogEnd, retired: int | None, unstable: int | None) -> None:
+    def _hold(self, log: Log, end: LogEnd, offset: int | None) -> None:
         before = self.readable, self.stable, self.high_watermark
-        ceilings = [None if offset is None else _Ceiling(offset) for offset in (retired, unstable)]
-        self._place(log, end, *ceilings)
-        self._log = log
-        self._retired, self._unstable = ceilings
+        retired = None if offset is None else _Ceiling(offset)
+        self._unstable = None
+        self._place(log, end, retired)
+        self._log, self._retired = log, retired
         self._wake_moved(before)
 
-    def _place(self, log: Log, end: LogEnd, retired: _Ceiling | None, unstable: _Ceiling | None) -> None:
+    def _place(self, log: Log, end: LogEnd, retired: _Ceiling | None) -> None:
         # All that reads comes first: where that fails nothing has changed yet.
         readable = end if retired is None else retired.below(end, log)
+        unstable = self._unstable_in(log, end.offset)
         last_stable = end if unstable is None else unstable.below(end, log)
+        self._unstable = unstable
         self.high_watermark, self.last_stable, self.readable = end, last_stable, readable
         self.stable = min(readable, last_stable)  # by offset, which comes first
+
+    def _unstable_in(self, log: Log, high_watermark: int) -> _Ceiling | None:
+        first = log.producers.transactions.first_unstable(high_watermark)
+        if first is None:
+            return None
+        first = max(first, log.start_offset)  # DeleteRecords may have taken its beginning
+        known = self._unstable
+        return known if known is not None and known.offset == first else _Ceiling(first)
 
     # -- waiting -------------------------------------------------------------------------------------------
 

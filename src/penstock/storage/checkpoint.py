@@ -17,6 +17,7 @@ from penstock.core.errors import (
 from penstock.core.files import Files
 from penstock.core.formats import NewerFormatError, check_version
 from penstock.storage import index as index_files
+from penstock.storage.aborted_transactions import AbortedTransactions, UnsavedTransactions
 from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.index import SegmentIndex
@@ -31,6 +32,7 @@ from penstock.storage.layout import (
     range_name,
     segment_name,
 )
+from penstock.storage.open_transactions import TransactionRow
 from penstock.storage.producer_copy import ProducerCopy, ProducerRow
 from penstock.storage.producer_snapshot import dump_producers
 from penstock.storage.producers import ProducerState
@@ -120,6 +122,7 @@ def owner_of(topic_id: bytes, partition: int) -> str:
 
 class Row(Protocol):
     merged: list[tuple[int, int]]
+    aborted: AbortedTransactions
 
 
 class Checkpointed(Protocol):
@@ -153,6 +156,8 @@ class Checkpoint(NamedTuple):
     point: RecoveryPoint
     unsaved: list[tuple[Path, SegmentIndex]]
     producers: list[ProducerRow]
+    transactions: list[TransactionRow]
+    aborted: list[UnsavedTransactions]
     epochs: bytes | None  # None: the file holds them already
     start_moved: bool  # since the last checkpoint; or it was not written down yet, and is to be from now on
     merged: list[tuple[int, int]]  # segments that this recovery point does not name any more
@@ -191,7 +196,9 @@ class Checkpoint(NamedTuple):
         # A mark serves as well whoever exchanges the same segments once more beside this checkpoint.
         pinned = {segment.base_offset for segment in log.segments if segment.pinned}
         merged = [place for place in log.row.merged if place[0] not in pinned]
-        return cls(log.files, log.directory, point, unsaved, producers, unsaved_epochs, start_moved, merged)
+        transactions, aborted = log.producers.transactions.rows(), log.row.aborted.unsaved()
+        known = point, unsaved, producers, transactions, aborted, unsaved_epochs
+        return cls(log.files, log.directory, *known, start_moved, merged)
 
     def write(self) -> None:
         """The recovery point goes last: it vouches for the rest."""
@@ -226,11 +233,14 @@ class Checkpoint(NamedTuple):
     def _save_indexes(self, *, durable: bool) -> None:
         for stem, index in self.unsaved:
             index_files.save(self.files, stem, index, durable=durable)
+        for transactions in self.aborted:
+            transactions.save(self.files, self.directory, durable=durable)
 
     def _small_files(self) -> Iterable[tuple[Path, bytes]]:
         if self.producers:
             name = segment_name(self.point.offset, SNAPSHOT)
-            yield self.directory / name, dump_producers(list(map(ProducerCopy.of, self.producers)))
+            copies = list(map(ProducerCopy.of, self.producers))
+            yield self.directory / name, dump_producers(copies, self.transactions)
         if self.epochs is not None:
             yield self.directory / EPOCHS_FILE, self.epochs
         yield self.directory / RECOVERY_POINT_FILE, self.point.dump()

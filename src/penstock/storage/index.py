@@ -70,6 +70,11 @@ class SegmentIndex:
     def entries_below(self, position: int) -> int:
         return bisect_left(self.positions, position)
 
+    def offset_behind(self, position: int) -> int | None:
+        """Of the first entry from a byte position on: no batch before that reaches as far. None: there is none."""
+        at = self.entries_below(position)
+        return self.base_offset + self.offsets[at] if at < len(self) else None
+
     def truncate(self, position: int) -> None:
         """Forget the entries at or behind a byte position."""
         keep = self.entries_below(position)

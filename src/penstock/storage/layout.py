@@ -5,6 +5,7 @@
     00000000000000000000.log        record batches exactly as received
     00000000000000000000.index      sparse: relative offset -> position of a batch
     00000000000000000000.timeindex  the same entries: largest timestamp so far
+    00000000000000000000.txnindex   aborted transactions whose markers are in the segment; only where there are any
     00000000000000000000.snapshot   producer state up to that offset
     00000000000000000000.start      empty; its name says that records below that offset were deleted, also by retention
     *.deleted, *.tmp                on their way out: removed when the log is opened
@@ -37,6 +38,7 @@ from pathlib import Path
 LOG = ".log"
 OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 START = ".start"
 DAMAGED = ".damaged"

@@ -17,6 +17,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFullError, ShortageError, StorageError
 from penstock.core.files import Files
 from penstock.records.batch import BatchHeader, stamp
+from penstock.storage.aborted_transactions import AbortedTransactions
 from penstock.storage.checkpoint import Checkpoint, LogEnd, RecoveryPoint, SyncJob
 from penstock.storage.compaction.checkpoint import Cleaned
 from penstock.storage.deletion import Deletion, StartJob
@@ -59,12 +60,13 @@ class Log:
         end_offset: int,
         epochs: EpochHistory,
         producers: ProducerState,
+        aborted: AbortedTransactions | None = None,
         point: RecoveryPoint | None = None,
         unscanned_cost: int = 0,
         owner: str = "",
     ) -> None:
         self.files, self.directory, self.owner = files, directory, owner
-        self.row = SegmentRow(segments)
+        self.row = SegmentRow(segments, aborted or AbortedTransactions(files, directory))
         self._leaving: list[Segment] = []  # out of the row, and not hidden yet, oldest first
         self._active = segments[-1]  # the row's, at hand for the hot path
         self.start_offset, self.end_offset = start_offset, end_offset
@@ -132,8 +134,7 @@ class Log:
         if self.failed:
             raise self._offline()
         active = self._active
-        size = len(batch)
-        offset = self.end_offset
+        size, offset = len(batch), self.end_offset
         last = offset + header.last_offset_delta
         position = active.size
         is_full = position and (position + size > self._segment_bytes or self._index_is_full)
@@ -162,7 +163,9 @@ class Log:
         active.appended(header, offset, size, self._index_interval_bytes)
         self.end_offset = last + 1
         if header.producer_id >= 0:
-            self.producers.record(header, offset, batch)
+            aborted = self.producers.record(header, offset, batch)
+            if aborted is not None:
+                self.row.aborted.add(active.base_offset, aborted)
         self.unsynced_bytes += size
         self._cost_since_checkpoint += size + SCAN_COST_PER_BATCH
         return offset
@@ -289,7 +292,7 @@ class Log:
         self._point, self._point_in_doubt = checkpoint.point, False
         if checkpoint.epochs is not None:
             self._epochs_saved = checkpoint.epochs
-        self.row.indexes_saved({index.base_offset: len(index) for _, index in checkpoint.unsaved})
+        self.row.indexes_saved(checkpoint)
         self.row.merged = [merged for merged in self.row.merged if merged not in checkpoint.merged]
 
     # -- reading -------------------------------------------------------------------------------------------
@@ -320,10 +323,6 @@ class Log:
         """Makes the start durable, in a thread: DeleteRecords answers after it."""
         # Behind what a power cut leaves, it would make an empty log of this one, which knows no producers.
         return StartJob(self.files, self.directory, min(self.start_offset, self.synced_end.offset))
-
-    def unknown_times(self) -> list[Segment]:
-        """Segments whose age is not in memory: call `load_times` of each in a thread before `expire`."""
-        return [segment for segment in self.segments if not segment.times_known]
 
     def summaries(self) -> list[SegmentSummary]:
         return self.row.summaries(self.end_offset)
@@ -389,6 +388,7 @@ class Log:
             done.last.restore(done.index, done.end.position, done.max_timestamp, self._index_interval_bytes)
         self._active = done.kept[-1]
         self.row.replace(done.kept)
+        self.row.aborted.cut(done.end.offset, done.end.segment)
         self.end_offset, self.start_offset = done.end.offset, min(self.start_offset, done.end.offset)
         self.synced_end = self.end()
         self.epochs.truncate_from(self.end_offset)

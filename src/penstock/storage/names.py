@@ -22,6 +22,7 @@ from penstock.storage.layout import (
     SNAPSHOT,
     START,
     TIME_INDEX,
+    TXN_INDEX,
     parse_range_name,
     parse_segment_name,
     range_name,
@@ -42,6 +43,7 @@ class DirectoryNames:
         self.merged: list[tuple[int, int]] = []  # what the recovery point may name, and is not missed
         self.lost: list[tuple[int, int]] = []  # by a start that came to nothing, or could not be told
         self.set_aside: list[str] = []  # by this start: segments of another log, over others
+        self.aborted: list[int] = []  # segments that have a file of aborted transactions
         self._snapshots: list[int] = []
         self._has_point = False
         self.had_point = False  # which a start took away for want of room: it has noted what was to be noted
@@ -72,7 +74,7 @@ class DirectoryNames:
                 self.merged.append(merged)
             elif (lost := parse_range_name(name, LOST)) is not None:
                 self.lost.append(lost)
-            elif name.endswith((OFFSET_INDEX, TIME_INDEX)):
+            elif name.endswith((OFFSET_INDEX, TIME_INDEX, TXN_INDEX)):
                 suffix = name[name.rindex(".") :]
                 if (base := parse_segment_name(name, suffix)) is not None:
                     indexes.append((base, name))
@@ -82,6 +84,8 @@ class DirectoryNames:
         for base, name in indexes:
             if base not in self.bases:
                 files.unlink(directory / name)
+            elif name.endswith(TXN_INDEX):
+                self.aborted.append(base)
         for gap in self.gaps:
             if gap[1] not in self.bases and gap[1] not in dict(self.gaps):  # nor does another one begin there
                 files.unlink(directory / range_name(*gap, GAP))

@@ -7,7 +7,7 @@ from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
 from penstock.storage.layout import INCOMPLETE_FILE, LOG, RECOVERY_POINT_FILE, SNAPSHOT, segment_name
 from penstock.storage.log import Log
-from penstock.storage.producer_snapshot import dump_producers
+from penstock.storage.producer_snapshot import dump_state
 from penstock.storage.producers import ProducerState
 from penstock.storage.recovered import Recovered
 from penstock.storage.segment import NO_TIMESTAMP, Segment
@@ -34,7 +34,7 @@ def made_new(
     if start_offset is not None:
         point = point._replace(start_offset=start_offset)
     if known:
-        files.write_atomically(directory / segment_name(start, SNAPSHOT), dump_producers(known))
+        files.write_atomically(directory / segment_name(start, SNAPSHOT), dump_state(producers))
     # Makes the segment's name durable, too.
     files.write_atomically(directory / RECOVERY_POINT_FILE, point.dump())
     log = Log(

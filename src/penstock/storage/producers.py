@@ -8,7 +8,8 @@ How many ids a log remembers is bounded, and how many all logs of a broker do (`
 make them up. Past half of either bound those that were quiet for some minutes, longer than a client tries a batch
 again, are forgotten early, on each replica by its own clock; past the bound new ones are refused, by the leader alone.
 
-Relays (`storage.relay_positions`) are producers of another kind, and only the broker itself writes as one.
+Relays (`storage.relay_positions`) are producers of another kind, and only the broker itself writes as one. What is
+known of transactions are in `storage.open_transactions`.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -18,8 +19,10 @@ from typing import Self
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.limits import PRODUCER_QUIET_MS_MIN, PRODUCERS_AT_ONCE, PRODUCERS_MAX
-from penstock.records.batch import BatchHeader, Buffer
+from penstock.records.batch import TRANSACTIONAL_MASK, BatchHeader, Buffer
 from penstock.records.relay import RELAY_IDS, RelaySource
+from penstock.storage.aborted_transactions import AbortedTransaction
+from penstock.storage.open_transactions import NONE, OpenTransactions
 from penstock.storage.producer_budget import ProducerBudget
 from penstock.storage.producer_copy import AppendedBatch, ProducerCopy, ProducerRow
 from penstock.storage.relay_positions import RelayPositions
@@ -31,7 +34,7 @@ _SEQUENCE_MAX = 0x7FFFFFFF
 
 
 class ProducerState:
-    __slots__ = ("_budget", "_entries", "_quiet", "refused", "relays")
+    __slots__ = ("_budget", "_entries", "_quiet", "refused", "relays", "transactions", "unstable")
 
     def __init__(self) -> None:
         # Replaced, never changed: so a copy of all of them is a list, made at once.
@@ -40,6 +43,8 @@ class ProducerState:
         self._quiet: dict[int, tuple[int, ProducerRow]] = {}
         self.refused = 0  # new producers, since `expire` looked
         self.relays = RelayPositions()
+        self.transactions = OpenTransactions()
+        self.unstable = self.transactions.unstable  # at hand for the hot path
         self._budget: ProducerBudget | None = None  # of the broker that serves the log
 
     def __len__(self) -> int:
@@ -93,14 +98,19 @@ class ProducerState:
         """The same for a batch that a relay moves: None, or the latest that it moved here, which includes this one."""
         return self.relays.check(header, batch)
 
-    def record(self, header: BatchHeader, first_offset: int, batch: Buffer | None = None) -> None:
-        """The batch was written at `first_offset`; `batch` is needed where it `names_source`."""
+    def record(
+        self, header: BatchHeader, first_offset: int, batch: Buffer | None = None
+    ) -> AbortedTransaction | None:
+        """The batch was written at `first_offset`; `batch` is needed where it is a control batch.
+
+        The transaction that it aborts, if it does.
+        """
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
         if entry is None:
             if producer_id >= RELAY_IDS:
                 self.relays.record(header, first_offset, batch)
-                return
+                return None
             batches: tuple[tuple[int, int, int, int, int], ...] = ()
             self._count(1)
         else:
@@ -117,6 +127,9 @@ class ProducerState:
             )
             batches = batches[_KEPT_BEFORE:] + (appended,)  # noqa: RUF005 - unpacking takes twice as long
         self._entries[producer_id] = (producer_id, header.producer_epoch, header.max_timestamp, batches)
+        if header.attributes & TRANSACTIONAL_MASK:
+            return self.transactions.record(header, first_offset, batch)
+        return None
 
     def expire(self, now_ms: int, quiet_ms_max: int, relays: Collection[RelaySource] = ()) -> None:
         """The whole of `expiring` at once."""
@@ -162,8 +175,13 @@ class ProducerState:
         is_crowded = self._excess() > 0
         if now_ms - since < (min(PRODUCER_QUIET_MS_MIN, quiet_ms_max) if is_crowded else quiet_ms_max):
             return False
-        if self._entries.get(producer_id) is entry:  # else it has just written; the next look notices
+        if self.transactions.first_offset(producer_id) != NONE:
+            self._quiet.pop(
+                producer_id
+            )  # not before its transaction has ended: it is quiet from the next look on
+        elif self._entries.get(producer_id) is entry:  # else it has just written; the next look notices
             del self._entries[producer_id], self._quiet[producer_id]
+            self.transactions.forget(producer_id)
             self._count(-1)
         return True
 
@@ -204,12 +222,19 @@ class ProducerState:
     # -- all of them -----------------------------------------------------------------------------------------
 
     def forget_clients(self) -> None:
-        """All but relays: whatever a producer says next is its beginning."""
-        self._count(-len(self._entries))
-        self._entries.clear()
+        """All but relays: whatever a producer says next is its beginning. Transactions that are open stay so."""
+        open_: dict[int, ProducerRow] = {
+            producer_id: (*row[:3], ())
+            for producer_id, row in self._entries.items()
+            if self.transactions.first_offset(producer_id) != NONE
+        }
+        self._count(len(open_) - len(self._entries))
+        self._entries = open_
         self._quiet.clear()
 
     def clear(self) -> None:
+        self.transactions = OpenTransactions()
+        self.unstable = self.transactions.unstable
         self.forget_clients()
         self.relays.clear()
 

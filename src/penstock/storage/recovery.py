@@ -37,7 +37,7 @@ from penstock.storage.lost import Lost, lost_below, note_lost
 from penstock.storage.names import DirectoryNames
 from penstock.storage.new_log import made_new
 from penstock.storage.overlaps import without_filled_holes, without_overlaps
-from penstock.storage.producer_snapshot import dump_producers, load_producers
+from penstock.storage.producer_snapshot import dump_state, load_producers
 from penstock.storage.producers import ProducerState
 from penstock.storage.recovered import Recovered
 from penstock.storage.scan import Scan, remove
@@ -138,10 +138,7 @@ def _open(
         made = made_new(files, directory, settings, begin, owner, start_offset=starts_at, epochs=known())
         names.drop_snapshots()
         return made._replace(lost=lost, set_aside=aside)
-    trusted, has_epochs, gaps = None if aside else point, not names.is_foreign, dict(names.gaps)
-    scan = Scan(
-        files, directory, settings, segments, trusted, may_skip=may_skip, has_epochs=has_epochs, gaps=gaps
-    )
+    scan = Scan(files, directory, settings, segments, None if aside else point, names, may_skip=may_skip)
     if scan.lacks_state and has_laggards:
         names.note_incomplete()
     scan.run(start, rewrite_tail=rewrite_tail, names_last=names_last)
@@ -182,6 +179,7 @@ def _scanned_log(scan: Scan, start: int, owner: str) -> Log:
         end_offset=scan.end_offset,
         epochs=scan.epochs,
         producers=scan.producers,
+        aborted=scan.aborted,
         point=scan.point,
         unscanned_cost=scan.cost,
         owner=owner,
@@ -247,7 +245,7 @@ def start_over(log: Log, offset: int, producers: ProducerState) -> Log:
     """
     mark = log.directory / segment_name(offset, ANEW)
     # From here on a restart comes to the same.
-    log.files.write_atomically(mark, dump_producers(producers.copy()))
+    log.files.write_atomically(mark, dump_state(producers))
     return open_log(log.files, log.directory, log.settings, owner=log.owner).log
 
 

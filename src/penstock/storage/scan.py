@@ -1,7 +1,7 @@
 """The walk over a log that is opened, from the recovery point to its end: see `storage.recovery`."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,13 +9,20 @@ from penstock.core.errors import ApiError, DiskError, StorageError
 from penstock.core.files import Files
 from penstock.core.formats import NewerFormatError
 from penstock.records.batch import BatchHeader, check_batch
-from penstock.records.relay import names_source
 from penstock.storage import index as index_files
+from penstock.storage.aborted_transactions import (
+    AbortedTransaction,
+    AbortedTransactions,
+    UnsavedTransactions,
+)
+from penstock.storage.aborted_transactions import load as load_aborted
 from penstock.storage.checkpoint import RecoveryPoint, epochs_below
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import EPOCHS_FILE, SNAPSHOT, segment_name
 from penstock.storage.log import SCAN_COST_PER_BATCH
+from penstock.storage.names import DirectoryNames
+from penstock.storage.open_transactions import rebuilt_aborted
 from penstock.storage.producer_snapshot import load_producers
 from penstock.storage.producers import ProducerState
 from penstock.storage.segment import Segment
@@ -36,16 +43,15 @@ class Scan:
         settings: LogSettings,
         segments: list[Segment],
         point: RecoveryPoint | None,
+        names: DirectoryNames,
         *,
         may_skip: bool,
-        has_epochs: bool,
-        gaps: Mapping[int, int],
     ) -> None:
         self.files = files
         self.directory = directory
         self.settings = settings
         self._may_skip = may_skip
-        self._gaps = gaps
+        self._gaps = dict(names.gaps)
         self.segments = segments
         self.scanned_bytes = 0
         self.cut_bytes = 0
@@ -54,6 +60,7 @@ class Scan:
         self.point = point
         self.epochs = EpochHistory()
         self.producers = ProducerState()
+        self.aborted = AbortedTransactions(files, directory)
         self.lacks_state = False  # which no scan brings back: of records that went, nothing else tells
         self._first = self._segment_of(point) if point is not None else None
         if self._first is None:
@@ -68,9 +75,10 @@ class Scan:
                 logger.error(gone, self.directory, error)  # noqa: TRY400 - no trace is needed
                 self.point, self.lacks_state = None, True
                 self.epochs = EpochHistory()
+        self._know_aborted(names.aborted)
         self.end_offset = self.point.offset if self.point else segments[0].base_offset
         self.batches_end = self.end_offset  # gaps behind the last batch left out
-        self._starts: list[tuple[int, int]] | None = None if has_epochs else []  # None: not read yet
+        self._starts: list[tuple[int, int]] | None = [] if names.is_foreign else None  # None: not read yet
 
     def _segment_of(self, point: RecoveryPoint) -> Segment | None:
         """Where it lies. The empty one that it names may have gone by right: its offsets did not reach so far."""
@@ -88,6 +96,25 @@ class Scan:
         if point.producers:
             path = self.directory / segment_name(point.offset, SNAPSHOT)
             self.producers = load_producers(self.files.read(path))
+
+    def _know_aborted(self, bases: Iterable[int]) -> None:
+        """As the point vouches for them; what lies behind it, the scan finds out by itself."""
+        point_base = -1 if self.point is None or self._first is None else self._first.base_offset
+        kept = {segment.base_offset for segment in self.segments}
+        for base in sorted(kept.intersection(bases)):
+            if base < point_base:
+                self.aborted.found(base)
+                continue
+            known: list[AbortedTransaction] = []
+            if base == point_base and self.point is not None:
+                saved = load_aborted(self.files, self.directory, base)
+                if (
+                    saved is None
+                ):  # at once: without it the next start would take the segment for one that has none
+                    saved = rebuilt_aborted(self.segments, base)
+                    UnsavedTransactions(base, saved, 0).save(self.files, self.directory, durable=True)
+                known = [each for each in saved if each.last_offset < self.point.offset]
+            self.aborted.take_over(base, known)
 
     def run(self, start: int, *, rewrite_tail: bool, names_last: bool) -> None:
         position = first = 0
@@ -244,8 +271,10 @@ class Scan:
         segment.appended(header, header.base_offset, header.size_bytes, self.settings.index_interval_bytes)
         self._note_epoch(header.leader_epoch, range(self.batches_end, header.base_offset))
         if header.producer_id >= 0:
-            batch = chunk[at : at + header.size_bytes] if names_source(header) else None
-            self.producers.record(header, header.base_offset, batch)
+            batch = chunk[at : at + header.size_bytes] if header.is_control else None
+            aborted = self.producers.record(header, header.base_offset, batch)
+            if aborted is not None:
+                self.aborted.add(segment.base_offset, aborted)
         self.end_offset = self.batches_end = header.next_offset
         self.cost += header.size_bytes + SCAN_COST_PER_BATCH
 

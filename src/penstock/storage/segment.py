@@ -25,6 +25,7 @@ from penstock.storage.layout import (
     LOG,
     OFFSET_INDEX,
     TIME_INDEX,
+    TXN_INDEX,
     range_name,
     segment_name,
 )
@@ -37,6 +38,8 @@ _REBUILT_INTERVAL_BYTES = 4096
 RELATIVE_OFFSET_MAX = 0x7FFFFFFF
 # Ends of earlier answers whose place a segment remembers: as many readers can follow the tail without a search.
 _ENDS_KEPT = 16
+# Of the files that it may have; the records come first.
+_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 # What its names may end with, while it is in the log.
 _IN_PLACE: tuple[str, ...] = ("",)
 # Each has a hidden name of its own: the one that compaction puts in its place may be hidden before it is unlinked.
@@ -150,7 +153,7 @@ class Segment:
         return self.directory / segment_name(self.base_offset, "")
 
     def paths(self) -> list[Path]:
-        return [self.stem.with_name(self.stem.name + suffix) for suffix in (LOG, OFFSET_INDEX, TIME_INDEX)]
+        return [self.stem.with_name(self.stem.name + suffix) for suffix in _SUFFIXES]
 
     # -- its file ------------------------------------------------------------------------------------------
 

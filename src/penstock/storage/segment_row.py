@@ -2,7 +2,9 @@
 
 from bisect import bisect_left, bisect_right
 
-from penstock.storage.checkpoint import LogEnd
+from penstock.storage.aborted_transactions import AbortedTransaction, AbortedTransactions
+from penstock.storage.checkpoint import Checkpoint, LogEnd
+from penstock.storage.open_transactions import rebuilt_aborted
 from penstock.storage.retention import SegmentSummary
 from penstock.storage.segment import Segment, Slice
 
@@ -13,9 +15,10 @@ _SEALED_INDEXES_KEPT = 4
 class SegmentRow:
     """All but the last, `active`, are sealed."""
 
-    __slots__ = ("_bases", "_recent", "_sealed_bytes", "active", "merged", "segments")
+    __slots__ = ("_bases", "_recent", "_sealed_bytes", "aborted", "active", "merged", "segments")
 
-    def __init__(self, segments: list[Segment]) -> None:
+    def __init__(self, segments: list[Segment], aborted: AbortedTransactions) -> None:
+        self.aborted = aborted
         self._recent: list[Segment] = []  # sealed ones whose index is kept, the last used at the end
         # From where to where one took the place of others since the last checkpoint.
         self.merged: list[tuple[int, int]] = []
@@ -51,6 +54,7 @@ class SegmentRow:
         del self.segments[:count], self._bases[:count]
         self._sealed_bytes -= sum(segment.size for segment in removed)
         self._recent = [segment for segment in self._recent if segment not in removed]
+        self.aborted.keep_from(self._bases[0])
         return removed
 
     def between(self, base_offset: int, end_offset: int) -> list[Segment]:
@@ -60,7 +64,9 @@ class SegmentRow:
         return self.segments[first:behind] if fills and self._bases[first] == base_offset else []
 
     def exchange(self, old: list[Segment], new: Segment, end_offset: int) -> None:
-        """One segment takes the place of neighbours, up to `end_offset`."""
+        """One that was compacted takes the place of neighbours, up to `end_offset`."""
+        # Of aborted transactions it has no records, nor have those before it: rounds go from the oldest on.
+        self.aborted.drop(segment.base_offset for segment in old)
         self.merged.append((new.base_offset, end_offset))
         at = self.segments.index(old[0])
         self.replace([*self.segments[:at], new, *self.segments[at + len(old) :]])
@@ -101,6 +107,28 @@ class SegmentRow:
             at += 1
         return None
 
+    def aborted_in(self, offset: int, found: Slice, limit: LogEnd) -> list[tuple[int, int]]:
+        """(Producer, first offset) of aborted transactions with records in what `read` found at `offset`.
+
+        Perhaps also of some behind it. ColdRead: some are in a file.
+        """
+        end, at = limit.offset, max(bisect_right(self._bases, offset) - 1, 0)
+        for number, segment in enumerate(self.segments[at:], at):
+            if segment.handle is found.file:
+                behind = (
+                    None
+                    if segment.index is None
+                    else segment.index.offset_behind(found.position + found.size)
+                )
+                following = self._bases[number + 1] if number + 1 < len(self._bases) else end
+                end = min(end, following if behind is None else behind)
+                break
+        return self.aborted.between(offset, end, self.rebuild_aborted)
+
+    def rebuild_aborted(self, base: int) -> list[AbortedTransaction]:
+        """Those of a segment whose file is damaged. Blocks."""
+        return rebuilt_aborted(list(self.segments), base)
+
     def _remember(self, segment: Segment) -> None:
         recent = self._recent
         if recent and recent[-1] is segment:
@@ -111,8 +139,14 @@ class SegmentRow:
         if len(recent) > _SEALED_INDEXES_KEPT:
             recent.pop(0).drop_index()
 
-    def indexes_saved(self, saved: dict[int, int]) -> None:
-        """So many entries of the index of the segment with that base are on disk: unused ones leave memory."""
+    def unknown_times(self) -> list[Segment]:
+        """Segments whose age is not in memory: call `load_times` of each in a thread before they may expire."""
+        return [segment for segment in self.segments if not segment.times_known]
+
+    def indexes_saved(self, checkpoint: Checkpoint) -> None:
+        """What it has of them is on disk: unused ones leave memory."""
+        saved = {index.base_offset: len(index) for _, index in checkpoint.unsaved}
+        self.aborted.saved(checkpoint.aborted, self.active.base_offset)
         for segment in self.segments:
             entries = saved.get(segment.base_offset)
             if entries is None or segment.index is None:

@@ -17,7 +17,7 @@ from penstock.core.errors import DiskError, StorageError
 from penstock.core.files import File, Files
 from penstock.core.formats import NewerFormatError
 from penstock.records.batch import BatchHeader
-from penstock.records.relay import names_source
+from penstock.storage.aborted_transactions import cut_file_from
 from penstock.storage.checkpoint import LogEnd, RecoveryPoint, epochs_below
 from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
@@ -33,7 +33,7 @@ from penstock.storage.layout import (
     segment_name,
 )
 from penstock.storage.producer_copy import ProducerCopy, ProducerRow
-from penstock.storage.producer_snapshot import dump_producers, load_producers
+from penstock.storage.producer_snapshot import dump_state, load_producers
 from penstock.storage.producers import ProducerState
 from penstock.storage.segment import DamagedSegmentError, Segment
 
@@ -142,7 +142,7 @@ class Truncation:
                 continue
             for at, header in _batches(segment, 0, self.end.position if is_last else segment.size):
                 if header.base_offset >= known_to and header.producer_id >= 0:
-                    batch = segment.file.pread(header.size_bytes, at) if names_source(header) else None
+                    batch = segment.file.pread(header.size_bytes, at) if header.is_control else None
                     state.record(header, header.base_offset, batch)
         return state
 
@@ -156,7 +156,9 @@ class Truncation:
             except (StorageError, FileNotFoundError):
                 continue
             if offset < self.kept[0].base_offset:
-                # Producers may have written more before the log begins, and would be refused for ever.
+                # Producers may have written more before the log begins, and would be refused for ever. Transactions
+                # that were open have ended since, or go on behind it.
+                state.transactions.forget_open()
                 state.forget_clients()
             return state, offset
         return ProducerState(), -1
@@ -177,7 +179,7 @@ class Truncation:
         producers = self.producers.copy()
         if producers:
             path = self._directory / segment_name(self.end.offset, SNAPSHOT)
-            self._files.write_atomically(path, dump_producers(producers))
+            self._files.write_atomically(path, dump_state(self.producers))
         sealed = self.point.sealed
         if self.last is None:
             # The point moves on within a gap: no checkpoint may have written yet which epochs began there.
@@ -257,6 +259,8 @@ class Truncation:
             for path in segment.paths():
                 self._files.unlink(path)
         last = self.last
+        if last is not None:
+            cut_file_from(self._files, self._directory, last.base_offset, self.end.offset)
         if last is not None and last.file.size() > self.end.position:
             self._cut_last(last)
         elif (

@@ -80,7 +80,8 @@ def test_an_open_transaction_hides_records_from_those_only_who_read_committed(
     isolation: int, batches: int
 ) -> None:
     partition = replicated(committed=4, appended=5)
-    partition.limits.hold_stable(3)
+    partition.log.producers.transactions.add([(7, 0, 3, -1)])
+    partition.limits.look_again()
     assert count(read(consumer(isolation), partition, at(0))) == batches
     behind = read(consumer(isolation), partition, at(4))
     assert (behind.error, behind.high_watermark, behind.last_stable_offset) == (0, 4, 3)

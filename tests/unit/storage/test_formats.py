@@ -119,7 +119,7 @@ def test_what_a_snapshot_has_beside_kafkas_part_has_a_version_too() -> None:
     data = bytearray(dump_producers([PRODUCER]))
     ours = 2 + 4 + 4 + 46
     assert data[ours : ours + 2] == b"\0\1"
-    data[ours + 1] = 3
+    data[ours + 1] = 4
     data[2:6] = crc32c(data[6:]).to_bytes(4)
     with pytest.raises(NewerFormatError, match=REFUSED):
         load_producers(bytes(data))

@@ -264,7 +264,7 @@ def test_nor_does_its_retention_go_over_the_hole_wherever_a_start_was_stopped(ho
         assert (log.start_offset, log.end_offset) == (2, END)
         append(log, a_batch([NOW_MS * 2]))
         sync(log, checkpoint=True)
-        for segment in log.unknown_times():
+        for segment in log.row.unknown_times():
             segment.load_times()
         log.expire(RetentionLimits(retention_ms=10), log.end_offset, NOW_MS * 2)
         assert log.start_offset == 2, operations

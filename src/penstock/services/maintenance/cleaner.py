@@ -169,7 +169,7 @@ class Cleaner:
         if self._resting.get(partition, 0) > self._loop.time():
             return None
         if topic.config.min_compaction_lag_ms > 0:
-            for segment in partition.log.unknown_times():
+            for segment in partition.log.row.unknown_times():
                 await self._jobs.run(segment.load_times)
         return self._compaction.cleanable(topic, partition)
 

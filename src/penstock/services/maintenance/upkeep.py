@@ -139,7 +139,7 @@ class Upkeep:
         expiration_ms = self._config.now.producer_id_expiration_ms
         for _ in producers.expiring(now_ms, expiration_ms, {route.source for route in routes}):
             await self._turn.give_way()
-        for segment in partition.log.unknown_times():
+        for segment in partition.log.row.unknown_times():
             await self._jobs.run(segment.load_times)
         if partition.log.failed or (hold := partition.lease.take(Work.DELETE)) is None:
             return 0

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.files import Files
-from penstock.storage.compaction.transactions import AbortedTransaction
+from penstock.storage.aborted_transactions import AbortedTransaction
 from penstock.storage.retention import SegmentSummary
 
 

@@ -22,7 +22,16 @@ from penstock.storage import index as index_files
 from penstock.storage.compaction.clean_job import CleanedSegment
 from penstock.storage.compaction.segment_files import cleaned_stem
 from penstock.storage.deletion import Deletion
-from penstock.storage.layout import CLEANED, LOG, MERGED, SWAP, parse_range_name, range_name, segment_name
+from penstock.storage.layout import (
+    CLEANED,
+    LOG,
+    MERGED,
+    SWAP,
+    TXN_INDEX,
+    parse_range_name,
+    range_name,
+    segment_name,
+)
 from penstock.storage.log import Log
 from penstock.storage.segment import Segment
 
@@ -118,7 +127,7 @@ def finish_swaps(files: Files, directory: Path) -> None:
         files.sync_dir(directory)
         for old in names:
             stem, dot, suffix = old.partition(".")
-            is_segment = dot + suffix in (LOG, *index_files.SUFFIXES) and stem.isdigit()
+            is_segment = dot + suffix in (LOG, TXN_INDEX, *index_files.SUFFIXES) and stem.isdigit()
             if is_segment and base_offset <= int(stem) < end_offset:
                 files.unlink(directory / old)
         files.sync_dir(directory)

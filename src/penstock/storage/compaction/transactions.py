@@ -6,15 +6,9 @@ when that has passed. Only transactions that have ended are ever compacted: noth
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from penstock.records.batch import BatchHeader
-
-
-class AbortedTransaction(NamedTuple):
-    producer_id: int
-    first_offset: int
-    last_offset: int  # of its marker
+from penstock.storage.aborted_transactions import AbortedTransaction
 
 
 class CleanedTransactions:

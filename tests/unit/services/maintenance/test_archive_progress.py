@@ -15,6 +15,7 @@ from penstock.services.maintenance.archive_progress import _claim, vouched
 from penstock.services.maintenance.archive_watch import ArchiveWatch, Held
 from penstock.storage.log import Log
 from penstock.storage.replicated import truncate
+from penstock.storage.segment_row import SegmentRow
 from penstock.testing.mem_files import MemFiles
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import create_topics
@@ -126,7 +127,7 @@ async def test_an_archive_that_becomes_required_while_retention_is_at_work_count
         async def while_times_are_loaded() -> None:
             await change(asked, TOPIC, "t", (REQUIRED, SET, "true"))
 
-        monkeypatch.setattr(Log, "unknown_times", lambda log: [log.segments[0]])
+        monkeypatch.setattr(SegmentRow, "unknown_times", lambda row: [row.segments[0]])
         monkeypatch.setattr(asked.broker.upkeep._jobs, "run", lambda _: while_times_are_loaded())
         await asked.broker.upkeep.tend(topic, partition)
         assert partition.log.start_offset == 0

@@ -17,8 +17,8 @@ from tests.unit.storage.logs import DIRECTORY, NOW_MS, Settings, append, opened,
 from penstock.records.batch import read_header, stamp_crc
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.records.compression import Codec
+from penstock.storage.aborted_transactions import AbortedTransaction
 from penstock.storage.compaction.swap import prepare_swap
-from penstock.storage.compaction.transactions import AbortedTransaction
 from penstock.storage.layout import LOG, segment_name
 from penstock.storage.log import Log
 from penstock.storage.segment import DamagedSegmentError

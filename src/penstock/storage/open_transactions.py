@@ -1,0 +1,119 @@
+"""Which transactions are open in a log, and from where on that leaves it unsettled what readers may see.
+
+A producer's first transactional batch opens one, the marker that a coordinator sends ends it. It is unstable from its
+first offset on while it is open, and also until its marker is committed: what a marker says may be lost with it, and
+the next one may say the opposite. All of it follows from the log; snapshots have it (`storage.producer_snapshot`).
+
+Of each producer it is known, too, in which epoch the coordinator was that last ended one: an older one is not obeyed.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from penstock.records.batch import BatchHeader, Buffer
+from penstock.records.control import read_marker
+from penstock.storage.aborted_transactions import AbortedTransaction
+from penstock.storage.segment import Segment
+
+NONE = -1
+# (producer id, epoch of its coordinator, first offset, offset of the marker); NONE where there is no such.
+TransactionRow = tuple[int, int, int, int]
+
+
+class OpenTransactions:
+    __slots__ = ("_coordinators", "_ended", "_open", "unstable")
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}  # producer id -> first offset, in its order
+        self._ended: deque[tuple[int, int]] = deque()  # (marker, first offset), not known to be committed
+        self._coordinators: dict[int, int] = {}
+        self.unstable: dict[int, int] = {}  # first offset, in its order -> producer id: of both
+
+    def __bool__(self) -> bool:
+        return bool(self.unstable or self._coordinators)
+
+    def first_offset(self, producer_id: int) -> int:
+        """Of its open transaction, or NONE."""
+        return self._open.get(producer_id, NONE)
+
+    def coordinator_epoch(self, producer_id: int) -> int:
+        return self._coordinators.get(producer_id, NONE)
+
+    def record(self, header: BatchHeader, offset: int, batch: Buffer | None) -> AbortedTransaction | None:
+        """A transactional batch was written; the transaction, if it was the marker that aborts it."""
+        if not header.is_control:
+            if header.producer_id not in self._open:
+                self._open[header.producer_id] = offset
+                self.unstable[offset] = header.producer_id
+            return None
+        assert batch is not None, "a marker is not told by its header"
+        marker = read_marker(batch)
+        if marker is not None:
+            self._coordinators[header.producer_id] = marker.coordinator_epoch
+        first = self._open.pop(header.producer_id, None)
+        if first is None:
+            return None  # nothing was written in it here, or the marker came once more
+        self._ended.append((offset, first))
+        if marker is None or marker.committed:
+            return None
+        stable = next(iter(self._open.values()), offset + 1)
+        return AbortedTransaction(header.producer_id, first, offset, stable)
+
+    def first_unstable(self, high_watermark: int) -> int | None:
+        """From where on it is not settled, where all below the high watermark is committed; None: nothing is open."""
+        ended = self._ended
+        while ended and ended[0][0] < high_watermark:
+            del self.unstable[ended.popleft()[1]]
+        return next(iter(self.unstable), None)
+
+    def forget(self, producer_id: int) -> None:
+        """Nobody knows it any more."""
+        self._coordinators.pop(producer_id, None)
+
+    def forget_open(self) -> None:
+        """What was open by then lies before the log, with its end or at least its beginning."""
+        self._open.clear()
+        self._ended.clear()
+        self.unstable.clear()
+
+    # -- all of them -----------------------------------------------------------------------------------------
+
+    def rows(self) -> list[TransactionRow]:
+        """For a snapshot that a thread writes."""
+        markers = {first: marker for marker, first in self._ended}
+        coordinators = dict(self._coordinators)
+        rows = []
+        for first, producer_id in self.unstable.items():
+            epoch = coordinators.pop(producer_id, NONE)
+            rows.append((producer_id, epoch, first, markers.get(first, NONE)))
+        rows += [(producer_id, epoch, NONE, NONE) for producer_id, epoch in coordinators.items()]
+        return rows
+
+    def add(self, rows: Iterable[TransactionRow]) -> None:
+        """What `rows` told."""
+        for producer_id, epoch, first, marker in sorted(rows, key=lambda row: row[2]):
+            if epoch != NONE:
+                self._coordinators[producer_id] = epoch
+            if first == NONE:
+                continue
+            self.unstable[first] = producer_id
+            if marker == NONE:
+                self._open[producer_id] = first
+            else:
+                self._ended.append((marker, first))
+        self._ended = deque(sorted(self._ended))
+
+
+def rebuilt_aborted(segments: Iterable[Segment], base: int) -> list[AbortedTransaction]:
+    """Those whose markers are in the segment at `base`, from the log alone. Blocks."""
+    known, found = OpenTransactions(), []
+    for segment in segments:
+        if segment.base_offset > base:
+            break
+        for at, header in segment.walk(0, segment.size, wait=True):
+            if header.is_transactional and header.producer_id >= 0:
+                batch = segment.file.pread(header.size_bytes, at) if header.is_control else None
+                aborted = known.record(header, header.base_offset, batch)
+                if aborted is not None and segment.base_offset == base:
+                    found.append(aborted)
+    return found
