@@ -204,9 +204,11 @@ class Fetch:
         except StorageError:
             return unreadable(place.partition)
         # A follower, too, is told of no more than consumers may see: those who read there may hear of a limit late.
-        limits, start = partition.limits, partition.log.start_offset
+        limits, log, aborted = partition.limits, partition.log, reads.aborted
+        if aborted is not None and log.row.aborted:
+            aborted = log.row.aborted_in(place.offset, found, limits.stable)
         high_watermark, stable = limits.readable.offset, limits.stable.offset
-        return Found(place.partition, 0, high_watermark, stable, start, found, size, reads.aborted)
+        return Found(place.partition, 0, high_watermark, stable, log.start_offset, found, size, aborted)
 
     def _no_place(self, topic: bytes, place: Place) -> ErrorCode:
         """To a reader, which may know of a later leader than we do: the epoch that it names may be what we told it."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -24,6 +25,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.retirement import find_limit
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.maintenance.archive_progress import archived_end
+from penstock.storage.aborted_transactions import AbortedTransaction
 from penstock.storage.compaction.checkpoint import Cleaned
 from penstock.storage.compaction.clean_job import CleanedSegment, CleanJob, Learned
 from penstock.storage.compaction.cleanable import Cleanable, CleanLimits, cleanable
@@ -39,6 +41,8 @@ _SMALL_BYTES = 256 * 1024
 # The map of keys is filled with zeros when it is made, and the loop waits for that: it is no larger than keys could
 # make use of. A slot is 24 bytes. Where compression hides more keys in a dirty byte, another round takes them.
 _MAP_BYTES_PER_BYTE = 16
+
+Loaded = dict[int, list[AbortedTransaction]]  # by segment
 
 
 class Round(Protocol):
@@ -111,13 +115,19 @@ class LogCompaction:
     async def compact(self, topic: Topic, partition: Partition) -> bool:
         """In as many rounds as its keys need; False when the log changed so that it may not go on."""
         log = partition.log
+        loaded: Loaded = {}
         while True:
             # Only now, with nothing to wait for in between: a log that was cut meanwhile is another one.
             found, cuts = self.cleanable(topic, partition), log.cuts
             if partition.log is not log or not found.dirty_bytes:
                 return False
+            aborted = log.row.aborted.all(loaded)
+            if aborted is None:
+                loaded = await self._load_aborted(log, cuts)
+                continue
+            loaded = {}
             is_small = found.clean_bytes + found.dirty_bytes <= _SMALL_BYTES
-            job = self._job(topic, partition, found)
+            job = self._job(topic, partition, found)._replace(aborted=tuple(aborted))
             one_round = CleanRound(job) if is_small else self._round_of(job)
             worker = None if is_small else self._worker
             try:
@@ -126,6 +136,12 @@ class LogCompaction:
                 self._jobs.start("a round of compaction did not end well", one_round.close)
             if learned is None or learned.complete:
                 return learned is not None  # else the keys did not fit: go on where it ended
+
+    async def _load_aborted(self, log: Log, cuts: int) -> Loaded:
+        """Aborted transactions of segments whose are not in memory; none if the log was cut meanwhile."""
+        row = log.row
+        loaded = await self._jobs.run(partial(row.aborted.read, row.aborted.cold(), row.rebuild_aborted))
+        return loaded if log.cuts == cuts else {}
 
     async def _play(self, read: _Read, one_round: Round, worker: Executor | None) -> Learned | None:
         partition = read.partition

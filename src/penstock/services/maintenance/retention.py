@@ -19,7 +19,8 @@ def retention_of(topic: Topic, partition: Partition) -> tuple[RetentionLimits, i
         limits = _limits(topic, partition)
     else:
         limits = _limits_of_inlet(topic, partition, retirement)
-    committed = partition.high_watermark
+    # What an open transaction may still become, readers have not seen yet.
+    committed = partition.limits.last_stable.offset
     if retirement is None:
         return limits, committed
     if not partition.is_leader:

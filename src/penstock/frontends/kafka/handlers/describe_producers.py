@@ -11,6 +11,7 @@ from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats
 from penstock.services.services import Services
 from penstock.services.topics.names import check_topic_name
+from penstock.storage.open_transactions import OpenTransactions
 from penstock.storage.producer_copy import ProducerCopy, ProducerRow
 from penstock.storage.relay_positions import names_in_snapshot
 from penstock.wire.kafka.api_keys import ApiKey
@@ -21,8 +22,6 @@ from penstock.wire.kafka.generated.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-
-_NO_TRANSACTION = -1
 
 
 def asks_for_many(services: Services, request: DescribeProducersRequest, call: Call) -> bool:
@@ -66,14 +65,14 @@ async def _partition(services: Services, call: Call, topic: str, index: int) -> 
                 f"Producers are described up to {PRODUCERS_DESCRIBED_MAX} at once: ask for fewer partitions.",
             )
         call.told += len(known)
-        answer.active_producers = await _producers(known.rows())
+        answer.active_producers = await _producers(known.rows(), known.transactions)
     except ApiError as error:
         answer.error_code = error.code
         answer.error_message = error.message
     return answer
 
 
-async def _producers(rows: list[ProducerRow]) -> list[ProducerState]:
+async def _producers(rows: list[ProducerRow], transactions: OpenTransactions) -> list[ProducerState]:
     found = []
     for number, row in enumerate(rows):
         await give_way(number)
@@ -86,8 +85,8 @@ async def _producers(rows: list[ProducerRow]) -> list[ProducerState]:
                 producer_epoch=copy.epoch,
                 last_sequence=copy.batches[-1].last_sequence if copy.batches else -1,
                 last_timestamp=copy.last_timestamp,
-                coordinator_epoch=_NO_TRANSACTION,
-                current_txn_start_offset=_NO_TRANSACTION,
+                coordinator_epoch=transactions.coordinator_epoch(copy.producer_id),
+                current_txn_start_offset=transactions.first_offset(copy.producer_id),
             )
         )
     return found
