@@ -29,8 +29,10 @@ from penstock.records.compression import WHOLE, Codec, OpeningLimit
 from penstock.records.reader import KeylessRecords, verify_records
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
+from penstock.replication.transactions import check_transactional
 from penstock.services.acknowledging import check_acks
 from penstock.services.batch_opening import Openings, never
+from penstock.services.transactions.admission import Admission
 
 NO_APPEND_TIME = -1
 # Refused records that an answer lists one by one: enough to find the mistake, far from as large as the request.
@@ -77,11 +79,18 @@ class Writer:
         return partition
 
     def append(
-        self, topic: Topic, partition: Partition, batch: memoryview, *, hold: bool
+        self,
+        topic: Topic,
+        partition: Partition,
+        batch: memoryview,
+        *,
+        hold: bool,
+        admission: Admission | None = None,
     ) -> tuple[int, int, int]:
         """Store one batch; returns (first offset, last offset, append time or -1). Raises ApiError.
 
         With `hold` it may wait in memory for others behind it: `write_held` is called before anyone is answered.
+        Transactional batches need an `admission`.
         """
         config = topic.config
         header = validate_batch(batch, size_bytes_max=config.max_message_bytes)
@@ -95,10 +104,12 @@ class Writer:
             )
         if header.attributes & _RARE_ATTRIBUTES:
             if header.attributes & TRANSACTIONAL_MASK:
-                raise UnreadableBatch(
-                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                    "a transactional batch outside of a transaction",
-                )
+                if admission is None:
+                    raise UnreadableBatch(
+                        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                        "a transactional batch outside of a transaction",
+                    )
+                check_transactional(partition, header, admission.guard((topic.name, partition.index)))
             clear_append_time(batch, 0)
             header = read_header(batch)
         now_ms = self._clock.now_ms()

@@ -5,6 +5,10 @@ first offset on while it is open, and also until its marker is committed: what a
 the next one may say the opposite. All of it follows from the log; snapshots have it (`storage.producer_snapshot`).
 
 Of each producer it is known, too, in which epoch the coordinator was that last ended one: an older one is not obeyed.
+
+Whether a batch may open a transaction, its coordinator is asked. Until that is answered the transaction may have ended,
+so the question has a guard, in memory alone: the answer counts as long as the guard is there. Every marker of the
+producer takes it away, and every batch that opens a transaction; a log that is opened anew has none.
 """
 
 from collections import deque
@@ -16,17 +20,31 @@ from penstock.storage.aborted_transactions import AbortedTransaction
 from penstock.storage.segment import Segment
 
 NONE = -1
+
+
+class Guard:
+    """Of one producer: it is asked for whether its transaction may be opened here. No two are the same."""
+
+    __slots__ = ("epoch", "is_second", "lowest_sequence")
+
+    def __init__(self, epoch: int, sequence: int, *, is_second: bool) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence  # of all batches that wait for the answer
+        self.is_second = is_second  # the client's kind of transactions: every end raises the epoch
+
+
 # (producer id, epoch of its coordinator, first offset, offset of the marker); NONE where there is no such.
 TransactionRow = tuple[int, int, int, int]
 
 
 class OpenTransactions:
-    __slots__ = ("_coordinators", "_ended", "_open", "unstable")
+    __slots__ = ("_coordinators", "_ended", "_guards", "_open", "unstable")
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}  # producer id -> first offset, in its order
         self._ended: deque[tuple[int, int]] = deque()  # (marker, first offset), not known to be committed
         self._coordinators: dict[int, int] = {}
+        self._guards: dict[int, Guard] = {}
         self.unstable: dict[int, int] = {}  # first offset, in its order -> producer id: of both
 
     def __bool__(self) -> bool:
@@ -41,6 +59,7 @@ class OpenTransactions:
 
     def record(self, header: BatchHeader, offset: int, batch: Buffer | None) -> AbortedTransaction | None:
         """A transactional batch was written; the transaction, if it was the marker that aborts it."""
+        self._pass_guard(header)
         if not header.is_control:
             if header.producer_id not in self._open:
                 self._open[header.producer_id] = offset
@@ -65,6 +84,29 @@ class OpenTransactions:
         while ended and ended[0][0] < high_watermark:
             del self.unstable[ended.popleft()[1]]
         return next(iter(self.unstable), None)
+
+    # -- guards ----------------------------------------------------------------------------------------------
+
+    def guard(self, producer_id: int, epoch: int, sequence: int, *, is_second: bool) -> Guard:
+        """To be shown with the batch when the coordinator has answered; batches that ask meanwhile share it."""
+        guard = self._guards.get(producer_id)
+        if guard is None or guard.epoch != epoch:
+            guard = self._guards[producer_id] = Guard(epoch, sequence, is_second=is_second)
+        guard.lowest_sequence = min(guard.lowest_sequence, sequence)
+        return guard
+
+    def is_current(self, producer_id: int, guard: Guard | None) -> bool:
+        return guard is not None and self._guards.get(producer_id) is guard
+
+    def _pass_guard(self, header: BatchHeader) -> None:
+        guard = self._guards.get(header.producer_id)
+        if guard is None:
+            return
+        # In the second kind the marker has the epoch under which the next transaction goes on: that one may ask
+        # already while the marker is on its way.
+        is_of_the_one_before = header.is_control and guard.is_second and guard.epoch == header.producer_epoch
+        if not is_of_the_one_before:
+            del self._guards[header.producer_id]
 
     def forget(self, producer_id: int) -> None:
         """Nobody knows it any more."""

@@ -64,6 +64,8 @@ class ProducerState:
             # A producer we never heard of, or forgot: whatever it says is its beginning, as in Kafka.
             return None
         _, known_epoch, _, batches = entry
+        if self.unstable and not header.attributes & TRANSACTIONAL_MASK:
+            self._check_outside(header)
         if epoch < known_epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -81,6 +83,27 @@ class ProducerState:
             if first != expected:
                 raise _out_of_order(header, f"expected sequence {expected}")
         return None
+
+    def _check_outside(self, header: BatchHeader) -> None:
+        if self.transactions.first_offset(header.producer_id) != NONE:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has a transaction open: its batches are part of it",
+            )
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether one of it is open, under that epoch."""
+        return self.transactions.first_offset(producer_id) != NONE and self.epoch_of(producer_id) == epoch
+
+    def epoch_of(self, producer_id: int) -> int:
+        """-1: nothing is known of it."""
+        entry = self._entries.get(producer_id)
+        return -1 if entry is None else entry[1]
+
+    def has_batches(self, producer_id: int, epoch: int) -> bool:
+        """Whether it is known which sequence comes next."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry[1] == epoch and bool(entry[3])
 
     def _admit(self) -> None:
         """One more; ApiError if they are too many."""

@@ -23,11 +23,14 @@ from penstock.frontends.kafka.hot_fetch import (
     refused_follower,
     taken_apart,
 )
+from penstock.frontends.kafka.hot_transactions import TransactionalRequest
 from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBatch
 from penstock.records.compression import Codec
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.acknowledging import ALL, PendingBatches, is_acknowledged
+from penstock.services.transactions.admission import ADMITTED, Admission
+from penstock.services.transactions.verifying import TransactionVerifier
 from penstock.services.writer import RefusedRecords, Writer
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
@@ -71,8 +74,11 @@ class HotPath:
         table: PartitionTable,
         writer: Writer,
         fetches: KafkaFetches,
+        verifier: TransactionVerifier | None = None,
     ) -> None:
+        """Without a `verifier` there are no transactions."""
         self._loop = loop
+        self._verifier = verifier
         self._table = table
         self._writer = writer
         self._fetches = fetches
@@ -88,14 +94,22 @@ class HotPath:
             answer = self._produce_single(asker, frame, position, version, correlation_id)
             if answer is not None:
                 return answer
-        _, acks, timeout_ms, topics = produce_codec.decode_request(frame, position, version)
+        transactional_id, acks, timeout_ms, topics = produce_codec.decode_request(frame, position, version)
         if is_many := len(topics) != 1 or len(topics[0][1]) != 1:
             topics = _distinct(topics)
             is_many = sum(len(partitions) for _, partitions in topics) > TURN_ITEMS_MAX
         opens = self._opens_batches(topics, version)
-        if is_many or (opens and not _is_cheap_to_open(frame, topics)):
-            asker.run(self._produce_in_turns(asker, frame, topics, acks, timeout_ms, version, correlation_id))
+        transaction: TransactionalRequest | None = None
+        if transactional_id is not None and self._verifier is not None:
+            transaction = TransactionalRequest(
+                self._verifier, transactional_id, version, frame, topics, self._topic
+            )
+        waits = transaction is not None and not transaction.is_admitted
+        if is_many or waits or (opens and not _is_cheap_to_open(frame, topics)):
+            request = topics, acks, timeout_ms, version, correlation_id
+            asker.run(self._produce_in_turns(asker, frame, *request, transaction))
             return None
+        admission = None if transaction is None else ADMITTED
         pending: PendingBatches | None = None
         answered: list[produce_codec.TopicAnswer] = []
         for name, partitions in topics:
@@ -103,7 +117,9 @@ class HotPath:
             topic = self._topic(name, version)
             for number, start, end in partitions:
                 batch = frame[start:end] if start >= 0 else None
-                last = self._append(answers, topic, number, batch, acks, version, opens=opens)
+                last = self._append(
+                    answers, topic, number, batch, acks, version, opens=opens, admission=admission
+                )
                 if last < 0 or not acks:
                     continue
                 partition = topic.led[number]  # type: ignore[union-attr]
@@ -191,6 +207,7 @@ class HotPath:
         version: int,
         *,
         opens: bool = False,
+        admission: Admission | None = None,
     ) -> int:
         """Store one batch and note the answer; returns its last offset, or -1 when it was refused."""
         log_start = -1
@@ -208,7 +225,9 @@ class HotPath:
             log_start = partition.log.start_offset
             if opens and topic.opens_batches:
                 batch = self._writer.open_batch(topic, number, batch)
-            first, last, append_time = self._writer.append(topic, partition, batch, hold=False)
+            first, last, append_time = self._writer.append(
+                topic, partition, batch, hold=False, admission=admission
+            )
         except ApiError as error:
             if isinstance(error, UnreadableBatch):
                 log_start = -1  # as in Kafka: the log was never asked
@@ -226,11 +245,14 @@ class HotPath:
         timeout_ms: int,
         version: int,
         correlation_id: int,
+        transaction: TransactionalRequest | None,
     ) -> list[object] | Callable[[Reply], None] | None:
-        """The rare kinds: very many batches, or one must be opened first, in a thread (`compression.type`, compaction).
+        """The rare kinds: very many batches, or one must be opened first, in a thread (`compression.type`, compaction),
+        or the coordinator of a transaction must be asked.
 
         Its connection leaves the frame where it is until all are appended; others may wait for that memory.
         """
+        admission = None if transaction is None else await transaction.admission()
         committed = self._loop.create_future()
         pending = PendingBatches(partial(committed.set_result, None))
         pending.waiting += 1  # our own, so that it cannot be done before the last batch is appended
@@ -253,7 +275,7 @@ class HotPath:
                             start_offset = _log_start_for(error, topic.partitions[number])
                             answers.append((number, error.code, -1, -1, start_offset, _why(error)))
                             continue
-                last = self._append(answers, topic, number, batch, acks, version)
+                last = self._append(answers, topic, number, batch, acks, version, admission=admission)
                 if topic is not None and last >= 0:
                     partition = topic.led[number]
                     syncing.append(partition.lease)

@@ -97,6 +97,12 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         shard.check_active()
         return shard
 
+    def shard_at(self, partition: Partition) -> Shard[MachineT, SettingsT]:
+        """Of a partition of the topic that is led here; ApiError when it is not ready."""
+        shard = self._shard(partition)
+        shard.check_active()
+        return shard
+
     def _absence(self, key: str) -> ErrorCode:
         """Why it is not coordinated here: this broker may be about to, and then nobody need look elsewhere."""
         topic = self._image.topics.get(self._kind.topic)

@@ -1,0 +1,83 @@
+"""What a leader lets into a transaction, and which markers it obeys: Kafka's rules, about one partition.
+
+A batch may be part of a transaction if one of its producer is open here, or if the coordinator has just said that it
+may open one. The answer comes late: a marker may have ended the transaction meanwhile, and a batch behind it would
+open one that nobody ever ends. So whoever asks has a guard (`storage.open_transactions`) and shows it with the batch.
+"""
+
+from typing import NamedTuple
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.records.batch import BatchHeader
+from penstock.records.control import Marker, marker_batch
+from penstock.replication.partition import Partition
+from penstock.storage.open_transactions import NONE, Guard
+
+# The last epoch of all: a producer that was fenced under it has its next transaction under another id.
+_EPOCH_MAX = 2**15 - 1
+# The first version of transactions in which every end raises the epoch.
+_SECOND = 2
+
+
+class MarkerToWrite(NamedTuple):
+    """How a transaction ended, as its coordinator tells the leader of each partition that is part of it."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int  # of the client that ended it
+
+    def batch(self, now_ms: int) -> bytearray:
+        marker = Marker(self.committed, self.coordinator_epoch)
+        return marker_batch(self.producer_id, self.producer_epoch, marker, now_ms)
+
+
+def guard_for(partition: Partition, header: BatchHeader, *, is_second: bool) -> Guard | None:
+    """For asking the coordinator; None: it need not be asked. ApiError: the batch is refused anyway."""
+    log, producer_id, epoch = partition.log, header.producer_id, header.producer_epoch
+    if log.find_repeat(header) is not None or log.producers.in_transaction(producer_id, epoch):
+        return None
+    return log.producers.transactions.guard(producer_id, epoch, header.base_sequence, is_second=is_second)
+
+
+def check_transactional(partition: Partition, header: BatchHeader, guard: Guard | None) -> None:
+    """Whether it may be part of a transaction as things are now; otherwise ApiError."""
+    producers, producer_id, epoch = partition.log.producers, header.producer_id, header.producer_epoch
+    if partition.log.find_repeat(header) is not None or producers.in_transaction(producer_id, epoch):
+        return
+    if guard is None or not producers.transactions.is_current(producer_id, guard) or guard.epoch != epoch:
+        raise ApiError(
+            ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has no transaction that is open here"
+        )
+    if producers.has_batches(producer_id, epoch):
+        return  # which sequence comes next, the log knows
+    first = header.base_sequence
+    if first > guard.lowest_sequence or (
+        guard.is_second and first != 0 and producers.epoch_of(producer_id) < 0
+    ):
+        raise ApiError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"sequence {first} of producer {producer_id} comes too early",
+        )
+
+
+def check_marker(partition: Partition, marker: MarkerToWrite) -> None:
+    """Whether it is obeyed; otherwise ApiError."""
+    producers, producer_id = partition.log.producers, marker.producer_id
+    if marker.coordinator_epoch < producers.transactions.coordinator_epoch(producer_id):
+        raise ApiError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"a marker of coordinator epoch {marker.coordinator_epoch} for producer {producer_id}: there was a later",
+        )
+    known, epoch = producers.epoch_of(producer_id), marker.producer_epoch
+    is_old = epoch < known
+    if marker.transaction_version >= _SECOND and epoch == known != _EPOCH_MAX:
+        # It raises the epoch: the same one again is a repeat, unless there is something that it would end.
+        is_old = producers.transactions.first_offset(producer_id) != NONE
+    if is_old:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"a marker of epoch {epoch} for producer {producer_id}, which is at {known}",
+        )

@@ -1,0 +1,56 @@
+"""Markers that coordinators send to leaders of partitions, written here: checked, appended, told when committed."""
+
+import asyncio
+
+from penstock.core.clock import Clock
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.core.internal_topics import OFFSETS_TOPIC
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable
+from penstock.replication.transactions import MarkerToWrite, check_marker
+from penstock.services.acknowledging import ALL, check_acks, until_committed
+from penstock.services.coordinator.group_kind import GroupCoordinator
+from penstock.services.coordinator.pending_reply import PendingReply, arrival
+from penstock.services.writer import Writer
+
+
+class LeaderMarkerWriter:
+    def __init__(self, clock: Clock, table: PartitionTable, writer: Writer, groups: GroupCoordinator) -> None:
+        self._clock = clock
+        self._table = table
+        self._writer = writer
+        self._groups = groups
+
+    async def write(self, topic: str, partition: int, marker: MarkerToWrite, timeout_s: float) -> ErrorCode:
+        """NONE once it is committed, for good."""
+        try:
+            led = self._table.find(topic, partition)
+            check_marker(led, marker)
+            check_acks(led, ALL)
+            if topic == OFFSETS_TOPIC:
+                return await self._end_in_groups(led, marker, timeout_s)
+            last = self._writer.append_own(led, marker.batch(self._clock.now_ms()))
+            await until_committed(led, last, timeout_s)
+        except ApiError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    async def _end_in_groups(
+        self, partition: Partition, marker: MarkerToWrite, timeout_s: float
+    ) -> ErrorCode:
+        """Offsets that the transaction committed count from now on, or never: their coordinator has to know at once."""
+        later = PendingReply(_as_it_is, _as_it_is)
+        self._groups.shard_at(partition).end_transaction(
+            marker.batch(self._clock.now_ms()), marker.producer_id, committed=marker.committed, later=later
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                code = await arrival(later)
+        except TimeoutError:
+            return ErrorCode.REQUEST_TIMED_OUT
+        return ErrorCode.NONE if code is ErrorCode.NONE else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _as_it_is(code: ErrorCode) -> ErrorCode:
+    return code
