@@ -25,9 +25,10 @@ NONE = -1
 class Guard:
     """Of one producer: it is asked for whether its transaction may be opened here. No two are the same."""
 
-    __slots__ = ("epoch", "is_second", "lowest_sequence")
+    __slots__ = ("asking", "epoch", "is_second", "lowest_sequence")
 
     def __init__(self, epoch: int, sequence: int, *, is_second: bool) -> None:
+        self.asking = 0  # how many requests have it
         self.epoch = epoch
         self.lowest_sequence = sequence  # of all batches that wait for the answer
         self.is_second = is_second  # the client's kind of transactions: every end raises the epoch
@@ -88,12 +89,22 @@ class OpenTransactions:
     # -- guards ----------------------------------------------------------------------------------------------
 
     def guard(self, producer_id: int, epoch: int, sequence: int, *, is_second: bool) -> Guard:
-        """To be shown with the batch when the coordinator has answered; batches that ask meanwhile share it."""
+        """To be shown with the batch when the coordinator has answered, and given back with `withdraw`.
+
+        Requests that ask at the same time share it.
+        """
         guard = self._guards.get(producer_id)
         if guard is None or guard.epoch != epoch:
             guard = self._guards[producer_id] = Guard(epoch, sequence, is_second=is_second)
         guard.lowest_sequence = min(guard.lowest_sequence, sequence)
+        guard.asking += 1
         return guard
+
+    def withdraw(self, producer_id: int, guard: Guard) -> None:
+        """A request that asked is done, one way or another."""
+        guard.asking -= 1
+        if not guard.asking and self._guards.get(producer_id) is guard:
+            del self._guards[producer_id]
 
     def is_current(self, producer_id: int, guard: Guard | None) -> bool:
         return guard is not None and self._guards.get(producer_id) is guard

@@ -198,3 +198,16 @@ def test_the_last_epoch_of_all_may_be_marked_again() -> None:
     leader.begin(32766)
     leader.mark(32767, version=2)
     leader.mark(32767, version=2)
+
+
+def test_who_is_done_leaves_no_guard_behind_while_others_keep_theirs() -> None:
+    leader = Leader()
+    known = leader.partition.log.producers.transactions
+    first, second = leader.ask(0), leader.ask(0)
+    assert first is second is not None
+    known.withdraw(PRODUCER, first)
+    assert known.is_current(PRODUCER, second)
+    known.withdraw(PRODUCER, second)
+    assert not known.is_current(PRODUCER, second)
+    with refused(INVALID_STATE):
+        leader.write(second)

@@ -106,8 +106,9 @@ class HotPath:
             )
         waits = transaction is not None and not transaction.is_admitted
         if is_many or waits or (opens and not _is_cheap_to_open(frame, topics)):
-            request = topics, acks, timeout_ms, version, correlation_id
-            asker.run(self._produce_in_turns(asker, frame, *request, transaction))
+            request = asker, frame, topics, acks, timeout_ms, version, correlation_id
+            produce = partial(self._produce_in_turns, *request)
+            asker.run(produce(None) if transaction is None else transaction.asked(produce))
             return None
         admission = None if transaction is None else ADMITTED
         pending: PendingBatches | None = None
@@ -245,14 +246,13 @@ class HotPath:
         timeout_ms: int,
         version: int,
         correlation_id: int,
-        transaction: TransactionalRequest | None,
+        admission: Admission | None,
     ) -> list[object] | Callable[[Reply], None] | None:
         """The rare kinds: very many batches, or one must be opened first, in a thread (`compression.type`, compaction),
         or the coordinator of a transaction must be asked.
 
         Its connection leaves the frame where it is until all are appended; others may wait for that memory.
         """
-        admission = None if transaction is None else await transaction.admission()
         committed = self._loop.create_future()
         pending = PendingBatches(partial(committed.set_result, None))
         pending.waiting += 1  # our own, so that it cannot be done before the last batch is appended

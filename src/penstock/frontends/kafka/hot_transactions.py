@@ -1,6 +1,7 @@
 """Produce of transactional producers: which of a request's batches need a word of their transaction's coordinator."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TypeVar
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
@@ -9,20 +10,21 @@ from penstock.replication.table import Topic
 from penstock.replication.transactions import guard_for
 from penstock.services.transactions.admission import ADMITTED, Admission, admitted
 from penstock.services.transactions.verifying import Place, TransactionVerifier
-from penstock.storage.open_transactions import Guard
+from penstock.storage.open_transactions import Guard, OpenTransactions
 from penstock.wire.kafka.produce import TopicRecords
 
 # The version from which on clients leave it to leaders to add partitions, and the one that knows how to abort.
 _ADDS_SINCE = 12
 _ABORTABLE_SINCE = 11
 
+T = TypeVar("T")
 Transactional = dict[Place, tuple[Topic, BatchHeader]]
 
 
 class TransactionalRequest:
     """One Produce request with a transactional id."""
 
-    __slots__ = ("_guards", "_places", "_producers", "_transactional_id", "_verifier", "_version")
+    __slots__ = ("_given", "_guards", "_places", "_producers", "_transactional_id", "_verifier", "_version")
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class TransactionalRequest:
         batches = _transactional(frame, topics, lambda name: topic_of(name, version))
         self._producers = {(header.producer_id, header.producer_epoch) for _, header in batches.values()}
         self._places = list(batches)
+        self._given: list[tuple[OpenTransactions, int, Guard]] = []
         self._guards: Mapping[Place, Guard | None] = {}
         if len(self._producers) == 1:
             self._guards = {place: self._guard(place, *found) for place, found in batches.items()}
@@ -48,16 +51,27 @@ class TransactionalRequest:
         if partition is None or topic.is_internal:
             return None  # refused by whoever writes
         try:
-            return guard_for(partition, header, is_second=self._version >= _ADDS_SINCE)
+            guard = guard_for(partition, header, is_second=self._version >= _ADDS_SINCE)
         except ApiError:
             return None  # the same
+        if guard is not None:
+            self._given.append((partition.log.producers.transactions, header.producer_id, guard))
+        return guard
 
     @property
     def is_admitted(self) -> bool:
         """Whether nobody has to be asked."""
         return len(self._producers) <= 1 and not any(self._guards.values())
 
-    async def admission(self) -> Admission:
+    async def asked(self, produce: Callable[[Admission], Coroutine[object, object, T]]) -> T:
+        """What `produce` comes to, behind the coordinator's answer."""
+        try:
+            return await produce(await self._admission())
+        finally:
+            for transactions, producer_id, guard in self._given:
+                transactions.withdraw(producer_id, guard)
+
+    async def _admission(self) -> Admission:
         if self.is_admitted:
             return ADMITTED
         if len(self._producers) > 1:  # a transaction is of one
