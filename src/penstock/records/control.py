@@ -5,9 +5,11 @@ Value: version int16 | epoch of the coordinator that decided it, int32
 """
 
 import struct
+from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.records.batch import Buffer, InvalidBatch
+from penstock.records.batch import BatchHeader, Buffer, InvalidBatch
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.records.reader import read_records
 
@@ -54,3 +56,24 @@ def marker_batch(producer_id: int, producer_epoch: int, marker: Marker, now_ms: 
     key = transaction_end_key(committed=marker.committed)
     builder.append(_VALUE.pack(0, marker.coordinator_epoch), key=key, timestamp=now_ms)
     return builder.build()
+
+
+class AbortedReader:
+    """Goes through batches in their order, as a consumer does, and says which of them were aborted."""
+
+    __slots__ = ("_aborted", "_producers")
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        """(Producer, first offset) of each transaction, by first offset."""
+        self._aborted = deque(aborted)
+        self._producers: set[int] = set()  # whose records are left out, up to their marker
+
+    def leaves_out(self, header: BatchHeader) -> bool:
+        if not header.is_transactional:
+            return False
+        while self._aborted and self._aborted[0][1] <= header.last_offset:
+            self._producers.add(self._aborted.popleft()[0])
+        if header.is_control:
+            self._producers.discard(header.producer_id)
+            return False
+        return header.producer_id in self._producers

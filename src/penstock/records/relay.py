@@ -31,7 +31,9 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.formats import check_version
 from penstock.core.limits import RELAYED_DISTANCE_MAX
 from penstock.records.batch import (
+    ATTRIBUTES_POSITION,
     LAST_OFFSET_DELTA_POSITION,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     Buffer,
     InvalidBatch,
@@ -53,6 +55,7 @@ _SOURCE_MAX = (1 << 24) - 1
 _EPOCH_MASK = 0x7FFFFFFF
 _SEQUENCE_BITS = 31
 _SEQUENCE_MASK = 0x7FFFFFFF
+_INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _PRODUCER = Struct(">qhi")
@@ -172,6 +175,8 @@ def stamp_relayed(
     header = read_header(batch)
     fields = producer_fields(source, epoch, number, named=named)
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, *fields)
+    if header.is_transactional:  # it was committed where it comes from
+        _INT16.pack_into(batch, ATTRIBUTES_POSITION, header.attributes & ~TRANSACTIONAL_MASK)
     stamp_crc(batch, 0, header.size_bytes)
     return read_header(batch)
 

@@ -3,10 +3,10 @@
     log start ........ stable ........ readable ........ high watermark ........ log end
 
     log end          what is appended, held back or not: followers read up to it, or nothing would ever be committed
-    high watermark   what is committed: relays and coordinators, which are parts of the broker, see all of it
+    high watermark   what is committed: coordinators, which are parts of the broker, see all of it
     readable         the same for consumers; where the partition is retired, no more than lies below the ceiling
                      that was put there (`replication.retirement`)
-    last stable      what is committed and of no open transaction: compaction goes no further
+    last stable      what is committed and of no open transaction: relays and compaction go no further
     stable           the same for consumers with `read_committed`: below both ceilings
 
 What holds readers back is a ceiling: an offset, below which somebody sees what lies below the high watermark. Several
@@ -39,8 +39,9 @@ class Reader(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-    BROKER = 2  # itself: relays, coordinators
-    FOLLOWER = 3
+    BROKER = 2  # itself: coordinators
+    RELAY = 3
+    FOLLOWER = 4
 
 
 _READ_UNCOMMITTED = Reader.READ_UNCOMMITTED  # at hand for the hot path
@@ -115,6 +116,8 @@ class Limits:
             return self.readable
         if reader is Reader.READ_COMMITTED:
             return self.stable
+        if reader is Reader.RELAY:
+            return self.last_stable
         return self.high_watermark if reader is Reader.BROKER else self._log.end()
 
     # -- moving --------------------------------------------------------------------------------------------
@@ -124,7 +127,7 @@ class Limits:
 
         StorageError: where a ceiling lies could not be read, and nothing has changed.
         """
-        before = (self.readable, self.stable, self.high_watermark) if self._waiting else None
+        before = self._seen() if self._waiting else None
         if self._retired is None and not self._log.producers.unstable:
             self.high_watermark = self.last_stable = self.readable = self.stable = end
         else:
@@ -149,7 +152,7 @@ class Limits:
         self._hold(log, end, _offset_of(self._retired))
 
     def _hold(self, log: Log, end: LogEnd, offset: int | None) -> None:
-        before = self.readable, self.stable, self.high_watermark
+        before = self._seen()
         retired = None if offset is None else _Ceiling(offset)
         self._unstable = None
         self._place(log, end, retired)
@@ -192,11 +195,12 @@ class Limits:
             for waiter in list(self._waiting.get(reader, ())):
                 waiter.advanced(PLENTY)
 
-    def _wake_moved(self, before: tuple[LogEnd, LogEnd, LogEnd]) -> None:
-        # In the order of `Reader`.
-        for reader, was, now in zip(
-            Reader, before, (self.readable, self.stable, self.high_watermark), strict=False
-        ):
+    def _seen(self) -> tuple[LogEnd, LogEnd, LogEnd, LogEnd]:
+        """In the order of `Reader`, without followers, who see all there is."""
+        return self.readable, self.stable, self.high_watermark, self.last_stable
+
+    def _wake_moved(self, before: tuple[LogEnd, LogEnd, LogEnd, LogEnd]) -> None:
+        for reader, was, now in zip(Reader, before, self._seen(), strict=False):
             waiting = self._waiting.get(reader)
             if waiting and now.offset > was.offset:
                 # From one segment to the next nobody counts.

@@ -139,7 +139,7 @@ def ask_anew(partition: "Partition", close: Close) -> None:
     retirement = retirement_of(partition)
     retirement.moved = UNKNOWN
     retirement.close = close
-    partition.limits.wake(Reader.BROKER)  # the relay, which waits for more to move
+    partition.limits.wake(Reader.RELAY)  # the relay, which waits for more to move
 
 
 def thaw(partition: "Partition") -> None:

@@ -1,7 +1,8 @@
 """The source's end of a relay: where it goes on, and what it sends."""
 
 import pytest
-from tests.unit.storage.logs import NOW_MS, a_batch, append, opened
+from tests.unit.storage.logs import NOW_MS, a_batch, append, opened, read
+from tests.unit.storage.transactions import aborted_in, marker, transactional
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
@@ -260,3 +261,20 @@ def test_what_the_target_told_before_it_was_asked_to_close_confirms_nothing() ->
     source.asks_target()
     source.resumed(0)
     assert (retirement.close, retirement.moved) == (Close.CONFIRMED, 0)
+
+
+def test_what_was_aborted_is_counted_and_what_was_committed_is_moved_as_any_record() -> None:
+    log = opened(MemFiles()).log
+    append(log, transactional((1, 0, 0)))
+    append(log, transactional((2, 0, 0)))
+    append(log, marker(1, 0, committed=False))
+    append(log, marker(2, 0, committed=True))
+    data = bytearray(read(log, 0))
+    moved = headers_of(prepared(data, 7, 0, 0, None, aborted_in(log, 0, 4)).batches)
+    assert [(header.is_control, relayed_by(header).first) for header in moved] == [
+        (True, 0),
+        (False, 1),
+        (True, 2),
+        (True, 3),
+    ]
+    assert not any(header.is_transactional for header in moved)

@@ -1,6 +1,7 @@
 """A retired partition as a relay's source: what is written to it from its limit on is moved, in its order (ADR 11).
 
-Its numbers are distances from the limit. What is not for the target, control records, is counted and left out.
+Its numbers are distances from the limit. What is not for the target is counted and left out: control records, and what
+was aborted. An open transaction holds the relay back; what is moved of one that was committed is moved as any record.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from penstock.coordination.image import Topic as TopicImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import check_batch, read_header
+from penstock.records.control import AbortedReader
 from penstock.records.relay import RelayKind, RelayPlace, filler_batch, retired_source
 from penstock.replication.limits import DataWaiter, Reader
 from penstock.replication.partition import Partition
@@ -62,7 +64,7 @@ class RetiredSource:
 
     @property
     def limit(self) -> int:
-        return self._partition.limits.for_reader(Reader.BROKER).offset - self._first
+        return self._partition.limits.for_reader(Reader.RELAY).offset - self._first
 
     def knows_target(self) -> bool:
         return self._retirement.moved != UNKNOWN
@@ -103,10 +105,10 @@ class RetiredSource:
         )
 
     def wait(self, waiter: DataWaiter) -> None:
-        self._partition.limits.wait(Reader.BROKER, waiter)
+        self._partition.limits.wait(Reader.RELAY, waiter)
 
     def leave(self, waiter: DataWaiter) -> None:
-        self._partition.limits.leave(Reader.BROKER, waiter)
+        self._partition.limits.leave(Reader.RELAY, waiter)
 
     async def _mark_epoch(self) -> int:
         """What is moved from now on says that it is of this leader's log: whoever leads next must find its epoch there.
@@ -132,17 +134,20 @@ class RetiredSource:
 
     async def read(self, number: int, place: RelayPlace | None) -> Chunk:
         partition, offset = self._partition, self._first + number
-        found = None
+        found, aborted = None, list[tuple[int, int]]()
         while found is None:
             try:
-                limit = partition.limits.for_reader(Reader.BROKER)
+                limit = partition.limits.for_reader(Reader.RELAY)
                 found = partition.log.read(offset, _CHUNK_BYTES, limit, at_least_one=True)
                 if found is None:
                     raise StorageError(f"there is nothing at {offset}, below what is committed")
+                aborted = (
+                    partition.log.row.aborted_in(offset, found, limit) if partition.log.row.aborted else []
+                )
             except ColdRead as read:
                 await self._loop.run_in_executor(self._executor, read.warm)
         data = await self._loop.run_in_executor(self._executor, _load, found)
-        return prepared(data, partition.index, self._first, offset, place)
+        return prepared(data, partition.index, self._first, offset, place, aborted)
 
 
 def register_retired(routes: RouteRegistry, topic: TopicImage) -> None:
@@ -159,19 +164,30 @@ def forget_retired(routes: RouteRegistry, topic_id: bytes) -> None:
     routes.register(RelayKind.RETIRED, topic_id, ())
 
 
-def prepared(data: bytearray, source: int, limit: int, offset: int, place: RelayPlace | None) -> Chunk:
-    """The batches from `offset` on, each saying where it comes from; the target is at `place`."""
-    run = Run(retired_source(source), place)
+def prepared(
+    data: bytearray,
+    source: int,
+    limit: int,
+    offset: int,
+    place: RelayPlace | None,
+    aborted: Sequence[tuple[int, int]] = (),
+) -> Chunk:
+    """The batches from `offset` on, each saying where it comes from; the target is at `place`.
+
+    `aborted`: (producer, first offset) of transactions, by first offset.
+    """
+    run, transactions = Run(retired_source(source), place), AbortedReader(aborted)
     view = memoryview(data)
     position = 0
     while position < len(data):
         header = check_batch(view, position)
         batch = view[position : position + header.size_bytes]
         position += header.size_bytes
+        is_aborted = transactions.leaves_out(header)
         if header.last_offset < offset:
             continue
         number = header.base_offset - limit
-        if header.is_control:
+        if header.is_control or is_aborted:
             # What it says concerns this log alone.
             run.count(header, header.leader_epoch, number, number + header.last_offset_delta)
         else:
