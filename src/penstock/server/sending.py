@@ -85,10 +85,13 @@ class _Waiting:
 class _Favour:
     """Of one connection, for one large answer."""
 
-    __slots__ = ("ends_at_bytes", "holder", "watch")
+    __slots__ = ("ends_at_bytes", "holder", "size_bytes", "watch")
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: Holder, size_bytes: int) -> None:
         self.holder = holder
+        self.size_bytes = (
+            size_bytes  # of it, at most, counted apart; what the connection holds besides is not
+        )
         self.ends_at_bytes: int | None = None  # sent to it, ever; unknown before its writer has the answer
         self.watch: asyncio.TimerHandle | None = None
 
@@ -96,6 +99,11 @@ class _Favour:
         """Its answer has gone, or will never come; it may always keep something that came behind it."""
         ends_at = self.ends_at_bytes
         return not kept_bytes or (ends_at is not None and self.holder.sent_bytes() >= ends_at)
+
+    def shrink(self, kept_bytes: int) -> None:
+        """The answer is there, and gets less: what the connection is promised from now on is none of it."""
+        if self.ends_at_bytes is not None:
+            self.size_bytes = min(self.size_bytes, kept_bytes)
 
     def end(self) -> None:
         if self.watch is not None:
@@ -106,7 +114,7 @@ class SendBudget:
     def __init__(self, loop: asyncio.AbstractEventLoop, limit_bytes: int = UNSENT_BYTES_MAX) -> None:
         self._loop = loop
         self._limit_bytes = limit_bytes
-        self.used_bytes = 0  # without what the favoured one holds
+        self.used_bytes = 0  # without the favoured answer
         self.is_short = False
         self._held: dict[Holder, int] = {}
         self._marks: dict[Holder, _Mark] = {}
@@ -135,8 +143,9 @@ class SendBudget:
 
         It is promised to the holder, who counts it until the answer is there.
         """
-        if not self._fits(size_bytes):
+        if not self._fits(size_bytes) or self._is_favoured(holder):
             self._count_again()
+            self._let_in()
         if (not self._waiting or self._fits(size_bytes)) and self._promise(holder, size_bytes):
             return None
         admitted = self._loop.create_future()
@@ -169,8 +178,8 @@ class SendBudget:
         if not self._fits(size_bytes):
             if self._favour is not None:
                 return False
-            self.used_bytes -= self._held.get(holder, 0)
-            self._favour = _Favour(holder)
+            self.used_bytes -= min(self._held.get(holder, 0), size_bytes)
+            self._favour = _Favour(holder, size_bytes)
         holder.promise(size_bytes)
         self._note(holder, holder.kept_bytes())
         return True
@@ -193,17 +202,20 @@ class SendBudget:
 
     def _note(self, holder: Holder, size_bytes: int) -> None:
         favour = self._favour if self._is_favoured(holder) else None
-        if favour is None:
-            self.used_bytes += size_bytes - self._held.get(holder, 0)
+        apart_bytes = 0 if favour is None else favour.size_bytes
+        held_bytes = self._held.get(holder, 0)
+        self.used_bytes += max(size_bytes - apart_bytes, 0) - max(held_bytes - apart_bytes, 0)
         if size_bytes:
             self._held[holder] = size_bytes
         else:
             self._held.pop(holder, None)
             self._marks.pop(holder, None)
-        if favour is not None and favour.is_over(size_bytes):
-            favour.end()
-            self._favour = None
-            self.used_bytes += size_bytes  # as everybody's
+        if favour is not None:
+            favour.shrink(size_bytes)
+            if favour.is_over(size_bytes):
+                favour.end()
+                self._favour = None
+                self.used_bytes += min(size_bytes, apart_bytes)  # as everybody's
         self.is_short = self.used_bytes * 2 > self._limit_bytes
 
     def _is_favoured(self, holder: Holder) -> bool:
@@ -257,16 +269,20 @@ class SendBudget:
 
     def _watch_favoured(self) -> None:
         favour = self._favour
-        if favour is not None and favour.watch is None and self._waiting:
+        if favour is not None and favour.watch is None and self._is_waited_for(favour.holder):
             holder = favour.holder
             sent = None if holder.promised_bytes else holder.sent_bytes()
             favour.watch = self._loop.call_later(ANSWER_FAVOURED_SECONDS, self._check_favoured, favour, sent)
+
+    def _is_waited_for(self, favoured: Holder) -> bool:
+        """By others: it may wait itself, for its next answer."""
+        return any(holder is not favoured for row in self._waiting.values() for holder in row)
 
     def _check_favoured(self, favour: _Favour, sent_before: int | None) -> None:
         """Others wait for it, not for each other."""
         favour.watch = None
         holder = favour.holder
-        if sent_before is not None and self._waiting:
+        if sent_before is not None and self._is_waited_for(holder):
             self._note(holder, holder.kept_bytes())
             if favour is self._favour and holder.sent_bytes() - sent_before < ANSWER_FAVOURED_BYTES_MIN:
                 self._close(holder)

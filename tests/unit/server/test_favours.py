@@ -5,7 +5,7 @@ from struct import pack
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.server.test_admission import HUGE, Loop
+from tests.unit.server.test_admission import HUGE, ROOM_BYTES, Loop
 from tests.unit.server.test_owed import sliced
 from tests.unit.server.test_sending import LIMIT_BYTES, MEGABYTE, Client
 from tests.unit.server.test_turns import Wire
@@ -193,6 +193,51 @@ def test_the_watch_ends_with_the_favour() -> None:
     assert client.aborted, "now it does not read"
     assert turn is not None
     assert turn.done()
+
+
+def test_what_a_favoured_client_holds_besides_counts_as_everybodys() -> None:
+    """Its next answer did not before the first had gone; then both that and what others had got instead."""
+    budget = SendBudget(Loop(), LIMIT_BYTES)
+    client, other = Client(budget, "client"), Client(budget, "other")
+    client.gets(1000)
+    assert budget.admit(client, HUGE) is None
+    assert budget.used_bytes == 1000
+    client.answered()
+    client.reads(1000 + HUGE - 1)
+    assert budget.admit(client, ROOM_BYTES) is None
+    assert budget.admit(other, ROOM_BYTES) is not None, "there is room for one of them"
+    assert budget.used_bytes == ROOM_BYTES
+    client.reads(1)
+    client.answered()
+    assert budget.used_bytes == ROOM_BYTES
+
+
+def test_whoever_finds_that_a_favour_is_over_lets_the_next_one_in() -> None:
+    budget = SendBudget(Loop(), LIMIT_BYTES)
+    reader, first, last = (Client(budget, peer) for peer in ("reader", "first", "last"))
+    assert budget.admit(reader, HUGE) is None
+    reader.answered()
+    turn = budget.admit(first, HUGE)
+    reader.reads(HUGE)
+    assert budget.admit(last, HUGE) is not None
+    assert turn is not None
+    assert turn.done(), "it has waited for longer"
+
+
+def test_who_waits_for_its_own_next_answer_is_not_watched_for_that() -> None:
+    loop = Loop()
+    budget = SendBudget(loop, LIMIT_BYTES)
+    slow, other = Client(budget, "slow"), Client(budget, "other")
+    assert budget.admit(slow, HUGE) is None
+    slow.answered()
+    slow.reads(HUGE - MEGABYTE)
+    assert budget.admit(slow, HUGE) is not None
+    loop.turn(ANSWER_FAVOURED_SECONDS)
+    loop.turn(ANSWER_FAVOURED_SECONDS)
+    assert not slow.aborted, "nobody else waits"
+    assert budget.admit(other, HUGE) is not None
+    loop.turn(ANSWER_FAVOURED_SECONDS)
+    assert slow.aborted
 
 
 async def test_a_client_that_does_not_read_has_no_more_answered_also_by_coroutines() -> None:
