@@ -14,7 +14,7 @@ from tests.integration.raw import (
     wait_until,
 )
 
-from penstock.core.limits import FETCH_COPIED_BYTES_MAX, SLICE_BYTES_MIN
+from penstock.core.limits import FETCH_COPIED_BYTES_MAX, LARGE_ANSWER_ENTRIES, SLICE_BYTES_MIN
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import fetch, find_coordinator, offset_commit, offset_fetch
 
@@ -32,25 +32,27 @@ def unread(scene: Scene, request: bytes, clients: int) -> None:
         scene.wait_for_rounds(40)
 
 
-def commit_much(client: RawClient, groups: int, partitions: int) -> None:
-    assert create_topic(client, "committed", partitions).error_code == 0
-    for group in range(groups):
-        key = find_coordinator.FindCoordinatorRequest(key=f"g{group}", key_type=0)
+def commit_much(
+    client: RawClient, topic: str, groups: list[str], partitions: int, metadata_bytes: int = METADATA_BYTES
+) -> None:
+    assert create_topic(client, topic, partitions).error_code == 0
+    for group in groups:
+        key = find_coordinator.FindCoordinatorRequest(key=group, key_type=0)
         wait_until(
             lambda key=key: client.call(ApiKey.FIND_COORDINATOR, 2, key).error_code == 0, "a coordinator"
         )
         for first in range(0, partitions, PARTITIONS_AT_ONCE):
             offsets = [
                 offset_commit.OffsetCommitRequestPartition(
-                    partition_index=index, committed_offset=1, committed_metadata="m" * METADATA_BYTES
+                    partition_index=index, committed_offset=1, committed_metadata="m" * metadata_bytes
                 )
                 for index in range(first, first + PARTITIONS_AT_ONCE)
             ]
             request = offset_commit.OffsetCommitRequest(
-                group_id=f"g{group}",
+                group_id=group,
                 generation_id_or_member_epoch=-1,
                 member_id="",
-                topics=[offset_commit.OffsetCommitRequestTopic(name="committed", partitions=offsets)],
+                topics=[offset_commit.OffsetCommitRequestTopic(name=topic, partitions=offsets)],
             )
 
             def committed(request: offset_commit.OffsetCommitRequest = request) -> bool:
@@ -70,10 +72,11 @@ def everything_of(client: RawClient, groups: list[str]) -> bytes:
 
 def ask_for_offsets(scene: Scene, groups: int, partitions: int, clients: int) -> None:
     with RawClient(scene.port) as client:
-        commit_much(client, groups, partitions)
+        names = [f"g{group}" for group in range(groups)]
+        commit_much(client, "committed", names, partitions)
         client.send_bytes(everything_of(client, ["g0"] * 10))
         assert len(client.receive().groups) == 1, "what is named again is not answered again"
-        frame = everything_of(client, [f"g{group}" for group in range(groups)])
+        frame = everything_of(client, names)
     unread(scene, frame, clients)
 
 
@@ -88,6 +91,17 @@ def test_many_large_answers_that_are_not_read_take_no_memory_from_others(scene: 
     stored = 10 * 1800 * METADATA_BYTES
     bounds = replace(STRICT, memory_peak_bytes=512 * MEGABYTE, memory_after_bytes=stored + 48 * MEGABYTE)
     unhurt(scene, replace(bounds, stall_s=0.2, p99_ms=500.0))
+
+
+def test_answers_that_are_asked_for_one_behind_the_other_are_made_as_they_are_read(scene: Scene) -> None:
+    """Each is made by a coroutine, and too small to wait for room: 77 MB of them, for one connection."""
+    with RawClient(scene.port) as client:
+        commit_much(client, "long", ["a group"], LARGE_ANSWER_ENTRIES + PARTITIONS_AT_ONCE, 700)
+        frame = everything_of(client, ["a group"])
+        client.send_bytes(frame)
+        assert len(client.receive().groups[0].topics[0].partitions) > LARGE_ANSWER_ENTRIES
+    unread(scene, frame * 100, 1)
+    unhurt(scene, Bounds(memory_peak_bytes=40 * MEGABYTE))
 
 
 def small_slices(client: RawClient, partitions: int) -> bytes:

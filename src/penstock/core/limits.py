@@ -43,7 +43,7 @@ REQUESTS_HELD_BYTES_MAX = 256 * 1024
 REQUESTS_HELD_BYTES_ALL_MAX = 16 * 1024 * 1024
 # A client that waits for so many requests, and nothing is answered nor read for so long, is closed: whether it is still
 # there cannot be seen, for its end stands behind what was not read. Where all connections together wait for too much,
-# so few bytes of it are too many for one: Kafka's clients wait for a request or two.
+# so few bytes of it are too many for one, with answers that wait for others: Kafka's clients wait for a request or two.
 OWED_TOO_MUCH_SECONDS_MAX = 20.0
 REQUESTS_HELD_BYTES_CROWDED_MAX = 16 * 1024
 # What a fetch that waits counts as, at least: taken apart it takes a kilobyte and more, and every record written to its

@@ -225,4 +225,7 @@ class IsrKeeper:
             return
         proposal.unanswered -= 1
         leading.refused(self._broker_epoch())
+        if leading.state.suspects:
+            # The controller waits for a word of ours, and nobody else may come.
+            self._waiting[partition] = None
         partition.advance()

@@ -121,7 +121,7 @@ class Connections:
         for connection in [
             stream for stream in self._all if stream.last_active < max(oldest, now - _QUIET_SECONDS)
         ]:
-            if connection.last_active < oldest:
+            if connection.is_idle(oldest):
                 logger.info("closing the connection of %s: idle for too long", connection.peer)
                 connection.close()
             elif connection.last_active < now - OWED_TOO_MUCH_SECONDS_MAX and connection.owes_too_much():

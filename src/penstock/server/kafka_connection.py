@@ -58,6 +58,8 @@ class KafkaConnection(Stream):
         # Of the requests behind `_owed` that are kept while they wait, and of answers there.
         self._held_bytes = 0
         self._held_slices = self._held_answers_bytes = 0  # of files in those answers, and what is in memory
+        self._leaving_bytes = 0  # of the latter, no longer owed: they are in `_ready`, with others
+        self._admitted: Reply | None = None  # a large answer, from when it is there until the writer has it
         self._ready: list[Part] = []
         self._flush_soon = False
         self._has_turn = False  # others had theirs: it may ask for much
@@ -161,9 +163,15 @@ class KafkaConnection(Stream):
         )
 
     def owes_too_much(self) -> bool:
-        is_crowded = self._host.held_bytes > REQUESTS_HELD_BYTES_ALL_MAX
-        held_max = REQUESTS_HELD_BYTES_CROWDED_MAX if is_crowded else REQUESTS_HELD_BYTES_MAX
-        return len(self._owed) >= RESPONSES_OWED_MAX or (len(self._owed) > 1 and self._held_bytes > held_max)
+        if len(self._owed) >= RESPONSES_OWED_MAX:
+            return True
+        if self._host.held_bytes > REQUESTS_HELD_BYTES_ALL_MAX:
+            return len(self._owed) > 1 and self._held_bytes > REQUESTS_HELD_BYTES_CROWDED_MAX
+        if len(self._owed) <= 1 or self._held_bytes <= REQUESTS_HELD_BYTES_MAX:
+            return False
+        # Not with what is answered: one answer of some size behind a long poll is nothing unusual.
+        waiting = (reply.held_bytes for reply in self._owed if reply.parts is None)
+        return sum(waiting) > REQUESTS_HELD_BYTES_MAX
 
     def _admit(self, wanted: int) -> None:
         at = self._start + _SIZE.size
@@ -203,9 +211,7 @@ class KafkaConnection(Stream):
             self.close()
         self._busy = self._keeps_frame = False
         if self.promised_bytes:
-            self.promised_bytes = 0  # it counts as what it is when it is sent
-            if not parts or self._transport is None:
-                self._count_unsent()
+            self._end_promise(reply, parts)
         if self._transport is None:
             self._budget.release(self)  # nobody did when the connection was lost
         if callable(parts):
@@ -214,14 +220,27 @@ class KafkaConnection(Stream):
                 reply.abandon()  # nobody did when the connection was lost
         elif parts is not None:
             reply.send(parts)
-        if self._transport is None or self.session.muted_until:
+        if self._transport is not None:
+            self._flush()
+        if self._writer is None or self.session.muted_until:
             return
-        if self._may_take_more():
+        if self._may_take_more() and self._writer.unsent_bytes <= SEND_BUFFER_BYTES:
             self._process()
         else:
             # Refused room meanwhile, it asks again when it goes on; nobody else would make it go on.
             self._starved = False
             self._regulate_reading()
+
+    def _end_promise(self, reply: Reply, answer: Outcome) -> None:
+        """From now on the answer counts as what it is, also before it is sent."""
+        self.promised_bytes = 0
+        if not answer or callable(answer) or self._transport is None:
+            self._count_unsent()
+            self._host.send_budget.answered(self)
+            return
+        self._admitted = reply
+        if self._owed[0] is reply:  # else it is held as all that wait for others are
+            self._hold(reply, answer)
 
     # -- responses ------------------------------------------------------------------------------------------
 
@@ -255,8 +274,10 @@ class KafkaConnection(Stream):
             logger.info("closing the connection of %s: an answer cannot be kept: %s", self.peer, error)
             self.abort()
         size = size_of([part for part in parts if not isinstance(part, Slice)])
-        self._add_held(size - reply.held_bytes)
-        reply.held_bytes = reply.kept_bytes = size
+        # As much as stops this connection, no more: one large answer would crowd all others (`owes_too_much`).
+        held = min(size, REQUESTS_HELD_BYTES_MAX + 1)
+        self._add_held(held - reply.held_bytes)
+        reply.held_bytes, reply.kept_bytes = held, size
         reply.slices = slices_in(parts)
         self._held_answers_bytes += size
         self._held_slices += reply.slices
@@ -286,7 +307,7 @@ class KafkaConnection(Stream):
         while owed and (parts := owed[0].parts) is not None:
             front = owed.popleft()
             self._add_held(-front.held_bytes)
-            self._held_answers_bytes -= front.kept_bytes
+            self._leaving_bytes += front.kept_bytes
             self._held_slices -= front.slices
             self._ready += parts
         if self._ready and not self._flush_soon:
@@ -312,7 +333,19 @@ class KafkaConnection(Stream):
             return
         if self._ready:
             ready, self._ready = self._ready, []
-            self._send(ready)
+            if self._leaving_bytes:
+                self._send_held(ready)
+            else:
+                self._send(ready)
+
+    def _send_held(self, ready: list[Part]) -> None:
+        """With some that were counted while they waited: the writer counts them now."""
+        self._held_answers_bytes -= self._leaving_bytes
+        self._leaving_bytes = 0
+        self._send(ready)
+        if self._admitted is not None and self._admitted not in self._owed:
+            self._admitted = None
+            self._host.send_budget.answered(self)
 
     def close(self) -> None:
         if self._transport is not None and self._ready:
@@ -324,5 +357,6 @@ class KafkaConnection(Stream):
             reply.abandon()
         self._owed.clear()
         self._add_held(-self._held_bytes)
-        self._held_slices = self._held_answers_bytes = 0
+        self._held_slices = self._held_answers_bytes = self._leaving_bytes = 0
+        self._admitted = None
         self._ready.clear()

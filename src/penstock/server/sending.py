@@ -11,8 +11,11 @@ hold most are closed at once: a client comes back and asks again.
 A large answer is admitted before it is encoded (`admit`), and counts from then on: in the first half of the budget, so
 that nobody who reads is closed for it. Where it does not fit it waits, addresses in turn. One of those that wait is
 favoured: it goes ahead, however large its answer is, which is counted apart. So the largest answer gets through, and no
-more than one of them is in memory beside the budget. While others wait, the favoured client must read quickly; the
-favour ends with that answer, whatever it is answered behind it.
+more than one of them is in memory beside the budget. While others wait, the favoured client must read quickly.
+
+A favour is for that very answer: it begins with the promise, which becomes a place in what is sent to the client when
+the answer is handed to its writer (`answered`), and ends when all up to there has gone. What is answered before or
+behind it makes no difference.
 """
 
 import asyncio
@@ -48,7 +51,7 @@ class Holder(Protocol):
     def promise(self, size_bytes: int) -> None: ...
 
     def kept_bytes(self) -> int:
-        """Of answers, in memory or promised, now."""
+        """Of answers, in memory or promised, now: none is left out on its way from the one to the other."""
         ...
 
     def sent_bytes(self) -> int:
@@ -79,32 +82,56 @@ class _Waiting:
         self.admitted = admitted
 
 
+class _Favour:
+    """Of one connection, for one large answer."""
+
+    __slots__ = ("ends_at_bytes", "holder", "size_bytes", "watch")
+
+    def __init__(self, holder: Holder, size_bytes: int) -> None:
+        self.holder = holder
+        self.size_bytes = (
+            size_bytes  # of it, at most, counted apart; what the connection holds besides is not
+        )
+        self.ends_at_bytes: int | None = None  # sent to it, ever; unknown before its writer has the answer
+        self.watch: asyncio.TimerHandle | None = None
+
+    def is_over(self, kept_bytes: int) -> bool:
+        """Its answer has gone, or will never come; it may always keep something that came behind it."""
+        ends_at = self.ends_at_bytes
+        return not kept_bytes or (ends_at is not None and self.holder.sent_bytes() >= ends_at)
+
+    def shrink(self, kept_bytes: int) -> None:
+        """The answer is there, and gets less: what the connection is promised from now on is none of it."""
+        if self.ends_at_bytes is not None:
+            self.size_bytes = min(self.size_bytes, kept_bytes)
+
+    def end(self) -> None:
+        if self.watch is not None:
+            self.watch.cancel()
+
+
 class SendBudget:
     def __init__(self, loop: asyncio.AbstractEventLoop, limit_bytes: int = UNSENT_BYTES_MAX) -> None:
         self._loop = loop
         self._limit_bytes = limit_bytes
-        self.used_bytes = 0  # without what the favoured one holds
+        self.used_bytes = 0  # without the favoured answer
         self.is_short = False
         self._held: dict[Holder, int] = {}
         self._marks: dict[Holder, _Mark] = {}
-        self._favoured: Holder | None = None
-        self._favoured_until: int | None = (
-            None  # that much was sent to it; unknown before its answer is there
-        )
+        self._favour: _Favour | None = None
         self._waiting: dict[str, dict[Holder, _Waiting]] = {}  # addresses in turn
         self._checking: asyncio.TimerHandle | None = None
-        self._watching: asyncio.TimerHandle | None = None  # the favoured one
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
         """It has so many bytes in memory, all in all."""
-        is_less, favoured = size_bytes < self._held.get(holder, 0), self._favoured
+        is_less, favour = size_bytes < self._held.get(holder, 0), self._favour
         self._note(holder, size_bytes)
         if self.used_bytes > self._limit_bytes:
             self._count_again()
             if self.used_bytes > self._limit_bytes:
                 # By more than is needed, so that they are not all counted again for the next answer.
                 self._drop(self._by_size(), self._limit_bytes * 3 // 4)
-        if (is_less or favoured is not self._favoured) and self._waiting:
+        if (is_less or favour is not self._favour) and self._waiting:
             self._let_in()
         if self._checking is None and self.is_short:
             self._check_later()
@@ -116,8 +143,9 @@ class SendBudget:
 
         It is promised to the holder, who counts it until the answer is there.
         """
-        if not self._fits(size_bytes):
+        if not self._fits(size_bytes) or self._is_favoured(holder):
             self._count_again()
+            self._let_in()
         if (not self._waiting or self._fits(size_bytes)) and self._promise(holder, size_bytes):
             return None
         admitted = self._loop.create_future()
@@ -126,6 +154,13 @@ class SendBudget:
         if self._checking is None:
             self._check_later()
         return admitted
+
+    def answered(self, holder: Holder) -> None:
+        """Its writer has all of what was promised to it, or that will never be made."""
+        favour = self._favour
+        if favour is not None and favour.holder is holder and favour.ends_at_bytes is None:
+            favour.ends_at_bytes = holder.sent_bytes() + holder.unsent_bytes()
+            self.hold(holder, holder.kept_bytes())
 
     def leave(self, holder: Holder) -> None:
         """The connection is gone: it waits no longer."""
@@ -141,10 +176,10 @@ class SendBudget:
 
     def _promise(self, holder: Holder, size_bytes: int) -> bool:
         if not self._fits(size_bytes):
-            if self._favoured is not None:
+            if self._favour is not None:
                 return False
-            self.used_bytes -= self._held.get(holder, 0)
-            self._favoured, self._favoured_until = holder, None
+            self.used_bytes -= min(self._held.get(holder, 0), size_bytes)
+            self._favour = _Favour(holder, size_bytes)
         holder.promise(size_bytes)
         self._note(holder, holder.kept_bytes())
         return True
@@ -166,24 +201,25 @@ class SendBudget:
     # -- who holds what --------------------------------------------------------------------------------------
 
     def _note(self, holder: Holder, size_bytes: int) -> None:
-        if holder is not self._favoured:
-            self.used_bytes += size_bytes - self._held.get(holder, 0)
+        favour = self._favour if self._is_favoured(holder) else None
+        apart_bytes = 0 if favour is None else favour.size_bytes
+        held_bytes = self._held.get(holder, 0)
+        self.used_bytes += max(size_bytes - apart_bytes, 0) - max(held_bytes - apart_bytes, 0)
         if size_bytes:
             self._held[holder] = size_bytes
         else:
             self._held.pop(holder, None)
             self._marks.pop(holder, None)
-        if holder is self._favoured and self._has_its_answer(holder, size_bytes):
-            self._favoured = None
-            self.used_bytes += size_bytes  # as everybody's
+        if favour is not None:
+            favour.shrink(size_bytes)
+            if favour.is_over(size_bytes):
+                favour.end()
+                self._favour = None
+                self.used_bytes += min(size_bytes, apart_bytes)  # as everybody's
         self.is_short = self.used_bytes * 2 > self._limit_bytes
 
-    def _has_its_answer(self, favoured: Holder, size_bytes: int) -> bool:
-        """Whether that for which it is favoured has gone; it may always keep something that came behind it."""
-        if self._favoured_until is None and not favoured.promised_bytes:
-            self._favoured_until = favoured.sent_bytes() + size_bytes
-        until = self._favoured_until
-        return not size_bytes or (until is not None and favoured.sent_bytes() >= until)
+    def _is_favoured(self, holder: Holder) -> bool:
+        return self._favour is not None and self._favour.holder is holder
 
     def _count_again(self) -> None:
         for holder in list(self._held):
@@ -191,7 +227,7 @@ class SendBudget:
 
     def _by_size(self) -> list[Holder]:
         return sorted(
-            (holder for holder in self._held if holder is not self._favoured),
+            (holder for holder in self._held if not self._is_favoured(holder)),
             key=self._held.__getitem__,
             reverse=True,
         )
@@ -232,19 +268,23 @@ class SendBudget:
             self._marks[holder] = _Mark(sent, behind)
 
     def _watch_favoured(self) -> None:
-        favoured = self._favoured
-        if self._watching is None and self._waiting and favoured is not None:
-            sent = None if favoured.promised_bytes else favoured.sent_bytes()
-            self._watching = self._loop.call_later(
-                ANSWER_FAVOURED_SECONDS, self._check_favoured, favoured, sent
-            )
+        favour = self._favour
+        if favour is not None and favour.watch is None and self._is_waited_for(favour.holder):
+            holder = favour.holder
+            sent = None if holder.promised_bytes else holder.sent_bytes()
+            favour.watch = self._loop.call_later(ANSWER_FAVOURED_SECONDS, self._check_favoured, favour, sent)
 
-    def _check_favoured(self, holder: Holder, sent_before: int | None) -> None:
+    def _is_waited_for(self, favoured: Holder) -> bool:
+        """By others: it may wait itself, for its next answer."""
+        return any(holder is not favoured for row in self._waiting.values() for holder in row)
+
+    def _check_favoured(self, favour: _Favour, sent_before: int | None) -> None:
         """Others wait for it, not for each other."""
-        self._watching = None
-        if sent_before is not None and self._waiting and holder is self._favoured:
+        favour.watch = None
+        holder = favour.holder
+        if sent_before is not None and self._is_waited_for(holder):
             self._note(holder, holder.kept_bytes())
-            if holder is self._favoured and holder.sent_bytes() - sent_before < ANSWER_FAVOURED_BYTES_MIN:
+            if favour is self._favour and holder.sent_bytes() - sent_before < ANSWER_FAVOURED_BYTES_MIN:
                 self._close(holder)
             self._let_in()
         self._watch_favoured()

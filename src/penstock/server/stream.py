@@ -55,6 +55,8 @@ class Stream(asyncio.BufferedProtocol):
         self.promised_bytes = 0  # of a large one that is being made
         self._turn_bytes = 0  # received since it last gave way to others
         self.last_active = loop.time()  # when it last sent something, or had its turn
+        self._seen_sent_bytes = 0  # and when that was last seen to be more
+        self._last_taken = 0.0
 
     @property
     def peer(self) -> str:
@@ -63,6 +65,13 @@ class Stream(asyncio.BufferedProtocol):
     def has_left(self) -> bool:
         """Whether its client is gone, as far as the kernel knows: nothing may be read from it at the moment."""
         return self._transport is None or hung_up(self._transport)
+
+    def is_idle(self, since: float) -> bool:
+        """Whether it sent nothing, and took nothing of its answers: a large one may be read for longer."""
+        sent = self.sent_bytes()
+        if sent != self._seen_sent_bytes:
+            self._seen_sent_bytes, self._last_taken = sent, self.loop.time()
+        return max(self.last_active, self._last_taken) < since
 
     # -- what a protocol does ------------------------------------------------------------------------------------
 

@@ -252,3 +252,20 @@ def test_it_counts_who_left_and_who_came() -> None:
     for before, after in (((1, 2), (1,)), ((1,), (1, 2)), ((1, 2), (1, 3)), ((1,), (1,))):
         keeper.changed(before, after)
     assert (keeper.shrinks, keeper.expands) == (2, 2)
+
+
+def test_a_leader_that_was_refused_speaks_again_while_there_are_suspects() -> None:
+    """The one that it wanted in may never come back, and nobody is given up or elected without the leader's word."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.says = ErrorCode.INELIGIBLE_REPLICA
+        cluster.follow(2, 3)
+        await asyncio.sleep(SOON_S)
+        assert cluster.asked[0] == {0: [(1, 101), (2, 102)]}
+        del cluster.brokers[2]
+        cluster.says = ErrorCode.NONE
+        cluster.asked.clear()
+        await asyncio.sleep(SOON_S)
+        assert cluster.asked[0] == {0: [(1, 101)]}
+
+    run(story, replace(THREE, isr=(1,), suspects=(3,)))

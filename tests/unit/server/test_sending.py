@@ -42,6 +42,7 @@ class Client:
         """What was promised to it is there."""
         size, self.promised_bytes = self.promised_bytes, 0
         self.gets(size)
+        self._budget.answered(self)
 
     def kept_bytes(self) -> int:
         return self.kept + self.promised_bytes
