@@ -180,6 +180,11 @@ WAITING_FOR_IDS_MAX = 10_000
 # time, with so many of them at most.
 MARKERS_WRITTEN_AT_ONCE_MAX = 200
 MARKERS_PER_REQUEST_MAX = 1000
+# Of a client's regular expression: its length, how deep its groups may be, and what it may become in memory. Each
+# character that it is compared with takes as many steps as there are states, at worst.
+PATTERN_CHARS_MAX = 1000
+PATTERN_DEPTH_MAX = 20
+PATTERN_STATES_MAX = 500
 # Topics that a group's members may name before nobody looks which they are: the group counts as reading any.
 SUBSCRIBED_TOPICS_MAX = 20_000
 # So much of a client's name goes into the member ids that it is given.

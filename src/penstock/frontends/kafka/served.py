@@ -46,6 +46,7 @@ SERVED: dict[int, tuple[str, int, int, bool]] = {
     61: ("describe_producers", 0, 0, False),
     64: ("unregister_broker", 0, 0, False),
     65: ("describe_transactions", 0, 0, False),
+    66: ("list_transactions", 0, 2, False),
     68: ("consumer_group_heartbeat", 0, 1, False),
     74: ("list_config_resources", 0, 1, False),
     75: ("describe_topic_partitions", 0, 0, False),
