@@ -70,7 +70,6 @@ _WITHOUT_EFFECT = frozenset(
         "replica.socket.timeout.ms",
         "request.timeout.ms",
         "transaction.partition.verification.enable",
-        "transactional.id.expiration.ms",
     }
 )
 

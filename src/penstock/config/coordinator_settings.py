@@ -16,6 +16,21 @@ PRODUCERS = (
         "How long an idle transactional id is remembered.", at_least(1)),
     setting("transaction.partition.verification.enable", BOOLEAN, True,
         "Whether a partition asks the coordinator before it takes transactional writes.", None, CLUSTER_WIDE),
+    setting("penstock.transactions.enable", BOOLEAN, False,
+        "Whether producers with a transactional id are served. **Not complete yet**: without it they are refused at "
+        "once, as they should be for now."),
+    setting("transaction.state.log.num.partitions", INT, 50,
+        "How many partitions `__transaction_state` gets; must not change afterwards.", at_least(1)),
+    setting("transaction.state.log.replication.factor", SHORT, 3,
+        "How many replicas `__transaction_state` gets, as far as there are brokers; the others when there are.",
+        at_least(1)),
+    setting("transaction.state.log.min.isr", INT, 2,
+        "How many in-sync replicas a transaction's state is stored on before it counts, as far as there are replicas.",
+        at_least(1)),
+    setting("transaction.state.log.segment.bytes", INT, 104857600,
+        "The size of the segments of `__transaction_state`: small ones are compacted and loaded sooner.", at_least(1)),
+    setting("transaction.state.log.load.buffer.size", INT, 5242880,
+        "How many bytes are read at once when transactions are loaded.", at_least(1), unit="bytes"),
 )
 
 GROUPS = (

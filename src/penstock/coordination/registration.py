@@ -30,6 +30,8 @@ class BrokerRegistration:
     endpoints: tuple[Endpoint, ...] = ()
     # How many partitions its descriptors can serve; None: an older version, which does not say.
     partitions_max: int | None = None
+    # Of `transaction.version`, which it can serve; 0: none, or an older version, which does not say.
+    transaction_version: int = 0
 
     def address_for(self, listener: str) -> Address | None:
         """Where clients of a listener reach it; None: it has no such listener."""
@@ -59,6 +61,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "stopping": broker.stopping,
             "endpoints": [endpoint._asdict() for endpoint in broker.endpoints],
             "partitions_max": broker.partitions_max,
+            "transaction_version": broker.transaction_version,
         }
     )
 
@@ -86,6 +89,7 @@ def decode_broker(path: str, node: Node) -> BrokerRegistration:
                 for endpoint in fields.get("endpoints", ())
             ),
             partitions_max=fields.get("partitions_max"),
+            transaction_version=int(fields.get("transaction_version", 0)),
         )
 
 

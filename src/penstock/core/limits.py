@@ -167,6 +167,24 @@ GROUP_OFFSET_BYTES = 200
 # The same of a transactional id, and of each partition in its transaction.
 TRANSACTIONAL_ID_BYTES = 1000
 TRANSACTION_PARTITION_BYTES = 200
+# What the transactional ids that a broker coordinates may take of its memory, some 60,000 of them. Past it no new one
+# is taken; those that are there may take a quarter more, for partitions that are added to their transactions.
+TRANSACTIONS_BYTES_MAX = 64 * 1024 * 1024
+TRANSACTIONS_RESERVE_BYTES = TRANSACTIONS_BYTES_MAX // 4
+# Producer ids that are at hand for transactional ids, taken once the first producer has come; below the least, more are
+# taken. One that waits for the first of them is one of so many at most.
+SPARE_IDS_MAX = 20
+SPARE_IDS_LEAST = 10
+WAITING_FOR_IDS_MAX = 10_000
+# Markers of transactions that are written here at once, each by a task; to another broker one request is under way at a
+# time, with so many of them at most.
+MARKERS_WRITTEN_AT_ONCE_MAX = 200
+MARKERS_PER_REQUEST_MAX = 1000
+# Of a client's regular expression: its length, how deep its groups may be, and what it may become in memory. Each
+# character that it is compared with takes as many steps as there are states, at worst.
+PATTERN_CHARS_MAX = 1000
+PATTERN_DEPTH_MAX = 20
+PATTERN_STATES_MAX = 500
 # Topics that a group's members may name before nobody looks which they are: the group counts as reading any.
 SUBSCRIBED_TOPICS_MAX = 20_000
 # So much of a client's name goes into the member ids that it is given.

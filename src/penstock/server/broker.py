@@ -49,6 +49,7 @@ from penstock.services.maintenance.disk_watch import DiskWatch
 from penstock.services.maintenance.upkeep import Upkeep
 from penstock.services.services import Services
 from penstock.services.topics.headroom import partitions_max
+from penstock.services.transactions.kind import LEVEL
 from penstock.storage.clean_stop import make_durable
 from penstock.storage.data_dir import DataDir
 
@@ -131,10 +132,10 @@ class Broker:
         self._register()
 
     def _register(self) -> None:
-        coordinator, configs = self.services.coordinator, self.services.configs
-        hear_of_images(self.image_news, self.cluster, coordinator, configs, self._hosting_loop)
-        hear_of_roles(self.role_news, self.cluster, coordinator)
-        hear_of_settings(self._config, self.cluster, self.connections, self.hosting, coordinator)
+        coordinators = (self.services.coordinator, self.services.transaction_coordinator)
+        hear_of_images(self.image_news, self.cluster, coordinators, self.services.configs, self._hosting_loop)
+        hear_of_roles(self.role_news, self.cluster, coordinators)
+        hear_of_settings(self._config, self.cluster, self.connections, self.hosting, coordinators)
 
     def _hosting(self) -> Hosting:
         return Hosting(
@@ -232,10 +233,18 @@ class Broker:
             self._tasks.start(self.cleaner.run, name="cleaner")
         self._tasks.start(self.services.coordinator.run, name="groups")
         self._tasks.start(self.services.group_offsets.run, name="group offsets")
+        if self._config.now.penstock_transactions_enable:
+            self._start_transactions()
         self._tasks.start(self.services.fetch.certainty.run, name="certainty")
         self.hosting.removal.empty_trash()
         await self.listeners.serve()
         self._warm_up.start()
+
+    def _start_transactions(self) -> None:
+        services = self.services
+        self._tasks.start(services.transaction_coordinator.run, name="transactions")
+        self._tasks.start(services.transactions.run, name="producer ids of transactions")
+        self._tasks.start(services.marker_sender.run, name="markers")
 
     def _registration(self, identity: str) -> BrokerRegistration:
         node = self.services.node
@@ -250,6 +259,7 @@ class Broker:
             machine=self._config.now.penstock_host_label,
             endpoints=node.endpoints,
             partitions_max=partitions_max(self._seams.files),
+            transaction_version=LEVEL if self._config.now.penstock_transactions_enable else 0,
         )
 
     async def abandon(self) -> None:
@@ -285,6 +295,7 @@ class Broker:
         self.loop_lag.stop()
         self._tasks.cancel()
         self.services.coordinator.close()
+        self.services.transaction_coordinator.close()
         self.upkeep.close()
         await self.listeners.close()
         await self._tasks.close()

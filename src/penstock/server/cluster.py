@@ -75,6 +75,7 @@ class ClusterMember:
         listener = config.now.inter_broker_listener_name
         self.authenticator = BrokerAuthenticator(node, image, seams.rng, listener)
         self.others = BrokerClient(self._peers)
+        self.ask_peer = self._peers.ask
         self.controller_client = ControllerClient(self._peers, image)
         self.controller = Controller(
             metadata, node, config, self._log_ends, self._disk_space, seams.clock, self._ask_retiring

@@ -13,18 +13,22 @@ from penstock.services.configs import ConfigService
 from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.hosting.following import HostingLoop
 from penstock.services.hosting.hosting import Hosting
+from penstock.services.transactions.kind import TransactionCoordinator
+
+Coordinators = tuple[GroupCoordinator, TransactionCoordinator]
 
 
 def hear_of_images(
     images: News[ImageDelta],
     cluster: ClusterMember,
-    coordinator: GroupCoordinator,
+    coordinators: Coordinators,
     configs: ConfigService,
     hosting: HostingLoop,
 ) -> None:
-    """They are told from inside the metadata store, whoever wrote. All but the groups, which append, only take notes
-    for their tasks; none reads what another one noted, so any order would do."""
-    images.register(coordinator.image_changed)
+    """They are told from inside the metadata store, whoever wrote. All but the coordinators, which append, only take
+    notes for their tasks; none reads what another one noted, so any order would do."""
+    for coordinator in coordinators:
+        images.register(coordinator.image_changed)
     images.register(cluster.relays.image_changed)
     images.register(cluster.failure_detector.image_changed)
     images.register(cluster.controller.image_changed)
@@ -32,9 +36,10 @@ def hear_of_images(
     images.register(hosting.image_changed)
 
 
-def hear_of_roles(roles: News[Partition], cluster: ClusterMember, coordinator: GroupCoordinator) -> None:
+def hear_of_roles(roles: News[Partition], cluster: ClusterMember, coordinators: Coordinators) -> None:
     """A replica here began or ceased to lead, or was retired while it led. Any order would do."""
-    roles.register(coordinator.role_changed)
+    for coordinator in coordinators:
+        roles.register(coordinator.role_changed)
     roles.register(cluster.relays.role_changed)
 
 
@@ -43,7 +48,7 @@ def hear_of_settings(
     cluster: ClusterMember,
     connections: Connections,
     hosting: Hosting,
-    coordinator: GroupCoordinator,
+    coordinators: Coordinators,
 ) -> None:
     """Only those who keep what follows from the settings: all others ask when they need one."""
     config.changes.register(connections.settings_changed)
@@ -51,4 +56,5 @@ def hear_of_settings(
     config.changes.register(cluster.controller.settings_changed)
     # Topics before groups: how large a group's records may be follows from what its topic inherits.
     config.changes.register(hosting.settings_changed)
-    config.changes.register(coordinator.settings_changed)
+    for coordinator in coordinators:
+        config.changes.register(coordinator.settings_changed)

@@ -32,6 +32,11 @@ from penstock.services.refusals import Refusals
 from penstock.services.services import Node, Services
 from penstock.services.topics.headroom import Headroom
 from penstock.services.topics.service import TopicService
+from penstock.services.transactions.filled_ids import FilledIds
+from penstock.services.transactions.kind import TransactionKind
+from penstock.services.transactions.marker_sender import DueMarkers, MarkerSender
+from penstock.services.transactions.markers import NoMarkerWriter
+from penstock.services.transactions.service import TransactionService
 from penstock.services.writer import Writer
 from penstock.storage.data_dir import DataDir
 
@@ -54,19 +59,13 @@ def assemble_services(
     headroom = Headroom(jobs, data_dir, table, node, image, cluster.others.ask_disk)
     topics = TopicService(metadata, hosting.reconcile, node, cluster.controller_client, headroom.check)
     writer = Writer(seams.clock, openings)
-    coordinator = CoordinatorRuntime(
-        GroupKind(),
-        loop,
-        seams.executor,
-        seams.clock,
-        seams.rng,
-        table,
-        writer,
-        topics,
-        image,
-        partial(catch_up, metadata),
-        config,
-    )
+    shared = (loop, seams.executor, seams.clock, seams.rng, table, writer, topics, image)
+    caught_up = partial(catch_up, metadata)
+    coordinator = CoordinatorRuntime(GroupKind(), *shared, caught_up, config)
+    producer_ids, due_markers = ProducerIds(metadata), DueMarkers()
+    spare_ids = FilledIds(producer_ids)
+    transaction_kind = TransactionKind(spare_ids, due_markers)
+    transaction_coordinator = CoordinatorRuntime(transaction_kind, *shared, caught_up, config)
     return Services(
         node=Node(node, config.now.broker_rack),
         config=config,
@@ -77,7 +76,7 @@ def assemble_services(
         fetch=_fetch_service(loop, seams, config, metadata, table, send_budget, cluster),
         topics=topics,
         offsets=OffsetService(openings, table),
-        producer_ids=ProducerIds(metadata),
+        producer_ids=producer_ids,
         configs=ConfigService(config, metadata, hosting, table, cluster.others.ask_readable_ends),
         deletions=DeletionService(loop, jobs, seams.clock, table, group_commit),
         disk_usage=DiskUsage(loop, seams.executor, data_dir, table),
@@ -85,6 +84,17 @@ def assemble_services(
         memberships=MembershipService(coordinator),
         group_offsets=GroupOffsetService(coordinator),
         group_admin=GroupAdminService(coordinator),
+        transaction_coordinator=transaction_coordinator,
+        transactions=TransactionService(transaction_coordinator, transaction_kind, spare_ids, image),
+        marker_sender=MarkerSender(
+            node,
+            image,
+            due_markers,
+            transaction_coordinator.shard_of,
+            NoMarkerWriter(),
+            cluster.ask_peer,
+            caught_up,
+        ),
         controller=cluster.controller,
         controller_client=cluster.controller_client,
         reassignments=Reassignments(cluster.controller, metadata),

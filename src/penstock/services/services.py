@@ -25,6 +25,9 @@ from penstock.services.refusals import Refusals
 from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
 from penstock.services.topics.service import TopicService
+from penstock.services.transactions.kind import TransactionCoordinator
+from penstock.services.transactions.marker_sender import MarkerSender
+from penstock.services.transactions.service import TransactionService
 from penstock.services.writer import Writer
 
 
@@ -58,6 +61,9 @@ class Services:
     memberships: MembershipService
     group_offsets: GroupOffsetService
     group_admin: GroupAdminService
+    transaction_coordinator: TransactionCoordinator
+    transactions: TransactionService
+    marker_sender: MarkerSender
     controller: Controller
     controller_client: ControllerClient
     reassignments: Reassignments

@@ -16,7 +16,7 @@ from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
 from penstock.frontends.kafka.large_requests import LargeRequests
 from penstock.frontends.kafka.portions import InThread
-from penstock.frontends.kafka.registry import REGISTRY, Call
+from penstock.frontends.kafka.registry import REGISTRY, TRANSACTION_APIS, Call
 from penstock.frontends.kafka.served import SERVED
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
@@ -44,6 +44,7 @@ class KafkaDispatcher:
         self._hot = hot
         self._commits = CommitPath(services)
         _, _, self._commits_max, _ = SERVED[ApiKey.OFFSET_COMMIT]
+        self._transactions = services.config.now.penstock_transactions_enable  # as long as the broker runs
         self._large = LargeRequests(services, hot, in_thread)
         self.write_held = hot.write_held
 
@@ -96,7 +97,7 @@ class KafkaDispatcher:
         correlation_id: int,
     ) -> list[object] | None:
         api = REGISTRY.find(api_key)
-        if api is None or api.handler is None:
+        if api is None or api.handler is None or (api_key in TRANSACTION_APIS and not self._transactions):
             raise self._not_served(connection, frame, position, api_key, version)
         if not api.min_version <= version <= api.max_version:
             if api_key == ApiKey.API_VERSIONS:
@@ -147,7 +148,11 @@ class KafkaDispatcher:
     ) -> ProtocolError:
         """Clients do not ask for what ApiVersions did not name: an old one, or one that does not look."""
         api, name = REGISTRY.find(api_key), api_name(api_key)
-        is_for_it = api is not None and (not api.internal or connection.session.broker >= 0)
+        is_for_it = (
+            api is not None
+            and (not api.internal or connection.session.broker >= 0)
+            and (self._transactions or api_key not in TRANSACTION_APIS)
+        )
         why = (
             f"versions {api.min_version} to {api.max_version} are served"
             if api and is_for_it

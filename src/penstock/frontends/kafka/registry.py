@@ -16,7 +16,25 @@ from penstock.core.session import Session
 from penstock.frontends.kafka.pace import Pace
 from penstock.frontends.kafka.served import SERVED
 from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.messages import MessageModule, request_module
+
+# Served, and told of, only where `penstock.transactions.enable` is set. (InitProducerId and FindCoordinator are served
+# to others, too, and refuse transactions themselves.)
+TRANSACTION_APIS = frozenset(
+    map(
+        int,
+        (
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            ApiKey.ADD_OFFSETS_TO_TXN,
+            ApiKey.END_TXN,
+            ApiKey.WRITE_TXN_MARKERS,
+            ApiKey.TXN_OFFSET_COMMIT,
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            ApiKey.LIST_TRANSACTIONS,
+        ),
+    )
+)
 
 
 @dataclass(slots=True)
@@ -111,11 +129,11 @@ def api(
     return register
 
 
-def advertised() -> list[tuple[int, int, int]]:
+def advertised(*, transactions: bool = True) -> list[tuple[int, int, int]]:
     """(key, lowest, highest version) as ApiVersions tells them."""
     # Produce is advertised from 0, as Kafka 4 does: older librdkafka versions otherwise drop compression.
     return [
         (key, 0 if key == 0 else lowest, highest)
         for key, (_, lowest, highest, internal) in SERVED.items()
-        if not internal
+        if not internal and (transactions or key not in TRANSACTION_APIS)
     ]
