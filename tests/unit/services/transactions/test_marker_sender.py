@@ -305,6 +305,20 @@ async def test_late_news_of_an_end_that_is_over_changes_nothing() -> None:
         await completed(serves)
 
 
+async def test_a_late_retry_never_ends_the_next_transaction() -> None:
+    """Its producer id and epoch are the same: its marker would commit what is still open."""
+    async with clustered(HERE, HERE) as (serves, cluster):
+        serves.writer.open.clear()
+        await prepared(serves, P0)
+        late = marker_sender._Ending(serves.shard().state.find("tx").handed)
+        serves.writer.open.set()
+        await completed(serves)
+        assert await serves.add(0, 0, P0) is ErrorCode.NONE
+        cluster.sender._again(late, [P0])
+        await passed(5)
+        assert (serves.state(), serves.writer.places()) == ("Ongoing", [P0])
+
+
 async def test_few_are_written_at_once_and_all_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marker_sender, "MARKERS_WRITTEN_AT_ONCE_MAX", 3)
     monkeypatch.setattr(marker_sender, "MARKERS_PER_REQUEST_MAX", 4)
