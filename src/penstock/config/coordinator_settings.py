@@ -16,6 +16,8 @@ PRODUCERS = (
         "How long an idle transactional id is remembered.", at_least(1)),
     setting("transaction.partition.verification.enable", BOOLEAN, True,
         "Whether a partition asks the coordinator before it takes transactional writes.", None, CLUSTER_WIDE),
+    setting("penstock.transactions.enable", BOOLEAN, False,
+        "Whether transactions are served. They are not complete yet: for tests only."),
 )
 
 GROUPS = (

@@ -19,6 +19,7 @@ from penstock.services.coordinator.group_kind import GroupKind
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
 from penstock.services.coordinator.runtime import CoordinatorRuntime
+from penstock.services.coordinator.transactional_offsets import TransactionalOffsetService
 from penstock.services.delete_records import DeletionService
 from penstock.services.fetching.certainty import Certainty
 from penstock.services.fetching.replica_selector import selector
@@ -32,6 +33,7 @@ from penstock.services.refusals import Refusals
 from penstock.services.services import Node, Services
 from penstock.services.topics.headroom import Headroom
 from penstock.services.topics.service import TopicService
+from penstock.services.transactions.verifying import NoTransactions
 from penstock.services.writer import Writer
 from penstock.storage.data_dir import DataDir
 
@@ -67,6 +69,7 @@ def assemble_services(
         partial(catch_up, metadata),
         config,
     )
+    group_offsets = GroupOffsetService(coordinator)
     return Services(
         node=Node(node, config.now.broker_rack),
         config=config,
@@ -83,7 +86,8 @@ def assemble_services(
         disk_usage=DiskUsage(loop, seams.executor, data_dir, table),
         coordinator=coordinator,
         memberships=MembershipService(coordinator),
-        group_offsets=GroupOffsetService(coordinator),
+        group_offsets=group_offsets,
+        transactional_offsets=TransactionalOffsetService(coordinator, group_offsets.room, NoTransactions()),
         group_admin=GroupAdminService(coordinator),
         controller=cluster.controller,
         controller_client=cluster.controller_client,

@@ -14,6 +14,7 @@ from penstock.services.coordinator.group_admin import GroupAdminService
 from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
+from penstock.services.coordinator.transactional_offsets import TransactionalOffsetService
 from penstock.services.delete_records import DeletionService
 from penstock.services.fetching.service import FetchService
 from penstock.services.list_offsets import OffsetService
@@ -57,6 +58,7 @@ class Services:
     coordinator: GroupCoordinator
     memberships: MembershipService
     group_offsets: GroupOffsetService
+    transactional_offsets: TransactionalOffsetService
     group_admin: GroupAdminService
     controller: Controller
     controller_client: ControllerClient

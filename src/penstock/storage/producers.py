@@ -50,6 +50,11 @@ class ProducerState:
     def __len__(self) -> int:
         return len(self._entries) + len(self.relays)
 
+    def epoch_of(self, producer_id: int) -> int:
+        """-1: nothing is known of it."""
+        entry = self._entries.get(producer_id)
+        return -1 if entry is None else entry[1]
+
     def check(self, header: BatchHeader) -> AppendedBatch | None:
         """None: append it. A batch: it is here already, under these offsets. Otherwise ApiError."""
         entry = self._entries.get(header.producer_id)

@@ -16,7 +16,7 @@ from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
 from penstock.frontends.kafka.large_requests import LargeRequests
 from penstock.frontends.kafka.portions import InThread
-from penstock.frontends.kafka.registry import REGISTRY, Call
+from penstock.frontends.kafka.registry import REGISTRY, Api, Call, not_served
 from penstock.frontends.kafka.served import SERVED
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
@@ -44,6 +44,7 @@ class KafkaDispatcher:
         self._hot = hot
         self._commits = CommitPath(services)
         _, _, self._commits_max, _ = SERVED[ApiKey.OFFSET_COMMIT]
+        self._left_out = not_served(services.config.now)
         self._large = LargeRequests(services, hot, in_thread)
         self.write_held = hot.write_held
 
@@ -95,7 +96,7 @@ class KafkaDispatcher:
         version: int,
         correlation_id: int,
     ) -> list[object] | None:
-        api = REGISTRY.find(api_key)
+        api = self._find(api_key)
         if api is None or api.handler is None:
             raise self._not_served(connection, frame, position, api_key, version)
         if not api.min_version <= version <= api.max_version:
@@ -142,11 +143,14 @@ class KafkaDispatcher:
             return None
         return encoded(api, correlation_id, version, response)
 
+    def _find(self, api_key: int) -> Api | None:
+        return None if api_key in self._left_out else REGISTRY.find(api_key)
+
     def _not_served(
         self, connection: Any, frame: memoryview, position: int, api_key: int, version: int
     ) -> ProtocolError:
         """Clients do not ask for what ApiVersions did not name: an old one, or one that does not look."""
-        api, name = REGISTRY.find(api_key), api_name(api_key)
+        api, name = self._find(api_key), api_name(api_key)
         is_for_it = api is not None and (not api.internal or connection.session.broker >= 0)
         why = (
             f"versions {api.min_version} to {api.max_version} are served"

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from penstock.config.broker import BrokerConfig
 from penstock.core.session import Session
 from penstock.frontends.kafka.pace import Pace
 from penstock.frontends.kafka.served import SERVED
 from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.messages import MessageModule, request_module
 
 
@@ -52,6 +54,10 @@ class Api:
     gives_way: bool = False  # to others, by itself, where its lists are long
     snapshot: Snapshot | None = None  # with `portions`, where these may not be answered from different states
     asks_for_much: AsksForMuch | None = None  # with `portions`, or where it `gives_way`
+
+
+# Served only where `penstock.transactions.enable` says so.
+OF_TRANSACTIONS = frozenset({int(ApiKey.TXN_OFFSET_COMMIT)})
 
 
 class Registry(dict[int, Api]):
@@ -111,11 +117,16 @@ def api(
     return register
 
 
-def advertised() -> list[tuple[int, int, int]]:
+def not_served(config: BrokerConfig) -> frozenset[int]:
+    """Of those there are."""
+    return frozenset() if config.penstock_transactions_enable else OF_TRANSACTIONS
+
+
+def advertised(without: frozenset[int] = OF_TRANSACTIONS) -> list[tuple[int, int, int]]:
     """(key, lowest, highest version) as ApiVersions tells them."""
     # Produce is advertised from 0, as Kafka 4 does: older librdkafka versions otherwise drop compression.
     return [
         (key, 0 if key == 0 else lowest, highest)
         for key, (_, lowest, highest, internal) in SERVED.items()
-        if not internal
+        if not internal and key not in without
     ]

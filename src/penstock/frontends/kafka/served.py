@@ -25,6 +25,7 @@ SERVED: dict[int, tuple[str, int, int, bool]] = {
     21: ("delete_records", 0, 2, False),
     22: ("init_producer_id", 0, 5, False),
     23: ("offset_for_leader_epoch", 2, 4, False),
+    28: ("txn_offset_commit", 0, 5, False),
     32: ("describe_configs", 1, 4, False),
     33: ("alter_configs", 0, 2, False),
     34: ("alter_replica_log_dirs", 1, 2, False),

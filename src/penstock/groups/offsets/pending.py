@@ -47,6 +47,11 @@ class PendingOffsets:
         waiting = self.of_group(key.group).get((key.topic, key.partition), {})
         return [value for value in waiting.values() if value is not None]
 
+    def bytes_of(self, producer_id: int, key: OffsetKey) -> int:
+        """What the producer's has of `size_bytes`."""
+        waiting = self.of_group(key.group).get((key.topic, key.partition), {})
+        return pending_bytes(waiting[producer_id]) if producer_id in waiting else 0
+
     def add(self, producer_id: int, key: OffsetKey, value: CommittedOffset) -> None:
         """What the producer had there before is replaced; it comes last now."""
         self._forget_one(key, producer_id)

@@ -7,7 +7,7 @@ levels; v4 allows a minimum feature level of 0 in the answer.
 import re
 
 from penstock.core.error_codes import ErrorCode
-from penstock.frontends.kafka.registry import Call, advertised, api
+from penstock.frontends.kafka.registry import Call, advertised, api, not_served
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -24,6 +24,6 @@ def handle(services: Services, request: ApiVersionsRequest, call: Call) -> ApiVe
         call.session.client_software_name, call.session.client_software_version = name, version
     keys = [
         ApiVersion(api_key=key, min_version=lowest, max_version=highest)
-        for key, lowest, highest in advertised()
+        for key, lowest, highest in advertised(not_served(services.config.now))
     ]
     return ApiVersionsResponse(api_keys=keys)

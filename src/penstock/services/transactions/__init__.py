@@ -1,0 +1,1 @@
+"""Transactions, for those who write in them or coordinate them."""
