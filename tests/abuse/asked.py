@@ -19,7 +19,7 @@ from penstock.core.limits import (
     REQUEST_ENTRIES_MAX,
     REQUEST_ENTRIES_WHOLE_MAX,
 )
-from penstock.frontends.kafka.registry import REGISTRY, Api
+from penstock.frontends.kafka.registry import REGISTRY, Api, advertised
 from penstock.frontends.kafka.served import SERVED
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.connection import ClientConnection
@@ -157,7 +157,7 @@ _VERSIONS = {
 
 
 def for_clients() -> list[int]:
-    return [key for key, (_, _, _, internal) in SERVED.items() if not internal]
+    return [key for key, _, _ in advertised()]
 
 
 def for_brokers() -> list[int]:

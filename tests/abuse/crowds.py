@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from penstock.core.limits import PLAIN_REQUEST_BYTES_MAX
 from penstock.frontends.kafka.apis import load_handlers
-from penstock.frontends.kafka.registry import REGISTRY, Api
+from penstock.frontends.kafka.registry import REGISTRY, TRANSACTION_APIS, Api
 from penstock.wire.kafka.generated.index import APIS
 from penstock.wire.kafka.messages import request_module
 from penstock.wire.kafka.primitives import EncodeError, Struct
@@ -50,7 +50,8 @@ def crowds() -> list[Crowd]:
     return [
         Crowd(api, path)
         for key, api in sorted(REGISTRY.items())
-        if api.handler is not None and not api.internal  # brokers ask for so much and no more
+        # Brokers ask for so much and no more.
+        if api.handler is not None and not api.internal and key not in TRANSACTION_APIS
         for path in _lists(request_of(key))
     ]
 

@@ -3,9 +3,14 @@
 `apply` is the only way in for what is stored: it is called for every record, the same way when it was just decided as
 when it is read back, so that a restart arrives where the broker was. (A classic group's own records are the exception
 while it is in service: its members in memory are ahead of what is stored of them.)
+
+Offsets of transactions wait beside the committed ones (`offsets.pending`) until `transaction_ended`. A group that is
+nothing but offsets goes with the last of either: one whose only offsets were aborted leaves no trace in memory, as it
+leaves none in a log that was compacted.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import GROUP_BYTES, TURN_ITEMS_MAX
@@ -15,6 +20,7 @@ from penstock.groups.classic.states import DEAD, EMPTY
 from penstock.groups.classic.timeouts import begin_sessions, expire
 from penstock.groups.decision import CoordinatorRecord, Decision, KnownTopics, Now, Ticket
 from penstock.groups.offsets.commit import offset_tombstone
+from penstock.groups.offsets.pending import PendingOffsets
 from penstock.groups.offsets.retention import expired_offsets
 from penstock.groups.offsets.table import NOTHING, OffsetTable, offset_bytes
 from penstock.groups.records.group_value import decode_group_value
@@ -28,13 +34,14 @@ _NO_TOPIC = b"\xff" * len(NO_TOPIC_ID)
 
 
 class CoordinatorState:
-    __slots__ = ("groups", "offsets", "size_bytes", "subjects_bytes")
+    __slots__ = ("groups", "offsets", "pending", "size_bytes", "subjects_bytes")
 
     def __init__(self) -> None:
         self.size_bytes = 0  # about what groups take, with their offsets and without their members
         self.subjects_bytes = 0  # about what their members take
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets: dict[str, OffsetTable] = {}
+        self.pending = PendingOffsets()  # of open transactions; its `size_bytes` is part of ours
 
     # -- groups --------------------------------------------------------------------------------------------
 
@@ -74,20 +81,26 @@ class CoordinatorState:
 
     # -- replay --------------------------------------------------------------------------------------------
 
-    def apply(
-        self, key: bytes | None, value: bytes | None, _offset: int = -1, _producer_id: int = -1
-    ) -> bool:
-        """One stored record. False: of a kind that is not known here. DecodeError: damaged; nothing was changed."""
+    def apply(self, key: bytes | None, value: bytes | None, _offset: int = -1, producer_id: int = -1) -> bool:
+        """One stored record. False: of a kind that is not known here. DecodeError: damaged; nothing was changed.
+
+        They come in the order of the log: where exactly they are in it makes no difference (`offsets.pending`).
+        """
         decoded = decode_key(key or b"")
         match decoded:
             case OffsetKey(group_id, topic, partition):
                 if value is None:
-                    self._forget_offset(group_id, topic, partition)
+                    self._forget_offset(decoded)
                 else:
                     offset = decode_offset_value(value)
                     if group_id not in self.groups:
                         self._add(ClassicGroup(group_id))
-                    self.set_offset(group_id, topic, partition, offset)
+                    if producer_id >= 0:
+                        with self._counted():
+                            self.pending.add(producer_id, decoded, offset)
+                    else:
+                        self.set_offset(group_id, topic, partition, offset)
+                        self.overtake(decoded)
             case GroupKey(group_id):
                 if value is None:
                     self._forget_group(group_id)
@@ -97,23 +110,62 @@ class CoordinatorState:
                 return False
         return True
 
-    def _forget_offset(self, group_id: str, topic: str, partition: int) -> None:
+    def transaction_ended(self, producer_id: int, *, committed: bool) -> None:
+        """What the producer's transaction wrote counts from now on, or never."""
+        with self._counted():
+            ended = list(self.pending.end(producer_id, committed=committed))
+        for (group_id, topic, partition), value in ended:
+            if value is None:
+                self._forget_unused(group_id)
+            else:
+                self.set_offset(group_id, topic, partition, value)
+
+    def overtake(self, key: OffsetKey) -> None:
+        """It was committed without a transaction: those that are open do not change it any more."""
+        if key.group in self.pending.by_group:
+            with self._counted():
+                self.pending.overtake(key)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        before = self.pending.size_bytes
+        yield
+        self.size_bytes += self.pending.size_bytes - before
+
+    def _forget_offset(self, key: OffsetKey) -> None:
+        group_id, topic, partition = key
+        with self._counted():
+            was_pending = self.pending.forget(key)
         table = self.offsets.get(group_id)
         if table is not None:
             removed = table.remove(topic, partition)
             if removed is not None:
                 self.size_bytes -= offset_bytes(removed.metadata)
-            if not table.topics:
-                del self.offsets[group_id]
-                group = self.groups.get(group_id)
-                if group is not None and group.is_simple and group.state is EMPTY and not group.pending:
-                    self._remove(group_id)
+        if table is not None or was_pending:
+            self._forget_unused(group_id)
+
+    def _forget_unused(self, group_id: str) -> None:
+        """A group that is nothing but its offsets, and has none."""
+        if self.offsets.get(group_id):
+            return
+        self.offsets.pop(group_id, None)
+        group = self.groups.get(group_id)
+        if (
+            group is not None
+            and group.is_simple
+            and group.state is EMPTY
+            and not group.pending
+            and group_id not in self.pending.by_group
+        ):
+            self._remove(group_id)
 
     def _forget_group(self, group_id: str) -> None:
         group = self._remove(group_id)
         if group is not None:
             group.state = DEAD
-        if self.offsets.get(group_id):  # they outlive it, as a simple group's
+        if (
+            self.offsets.get(group_id) or group_id in self.pending.by_group
+        ):  # they outlive it, as a simple group's
             self._add(ClassicGroup(group_id))
         else:
             self.offsets.pop(group_id, None)
@@ -131,6 +183,22 @@ class CoordinatorState:
                 some = partitions[first : first + TURN_ITEMS_MAX]
                 yield [(topic, partition, now[partition]) for partition in some if partition in now]
 
+    def _uncommitted(self, group_id: str, topics: Iterable[str] | None = None) -> Iterator[list[OffsetKey]]:
+        """Keys that have pending offsets and no committed one: each portion as it is when it is asked for."""
+        wanted = None if topics is None else set(topics)
+        keys = [
+            OffsetKey(group_id, topic, partition)
+            for topic, partition in self.pending.of_group(group_id)
+            if wanted is None or topic in wanted
+        ]
+        for first in range(0, len(keys), TURN_ITEMS_MAX):
+            waiting, committed = self.pending.of_group(group_id), self.offsets.get(group_id, NOTHING)
+            yield [
+                key
+                for key in keys[first : first + TURN_ITEMS_MAX]
+                if key[1:] in waiting and committed.get(key.topic, key.partition) is None
+            ]
+
     def _topics_of(self, group_id: str) -> list[str]:
         return list(self.offsets.get(group_id, NOTHING).topics)
 
@@ -138,6 +206,8 @@ class CoordinatorState:
         """Its offsets first: what is left behind by half of them is a group, not offsets without one."""
         for portion in self._in_portions(group_id, self._topics_of(group_id)):
             yield [offset_tombstone(group_id, topic, partition) for topic, partition, _ in portion]
+        for keys in self._uncommitted(group_id):
+            yield [offset_tombstone(*key) for key in keys]
         yield [CoordinatorRecord(encode_group_key(group_id), None)]
 
     def hear_of_topics(self, topics: KnownTopics, names: Iterable[str] | None = None) -> Portions:
@@ -145,9 +215,13 @@ class CoordinatorState:
 
         A topic that was made again is another one. Offsets that do not say of which topic they are (older brokers
         wrote them) are taken to be of the one that has the name when they are first looked at.
+
+        A tombstone takes pending offsets with it. Where the committed one is of the topic there is, those that are not
+        were written before it, and come to nothing by themselves; TxnOffsetCommit sees to it that pending ones are of
+        one topic (`stale`).
         """
         chosen = None if names is None else dict.fromkeys(names).keys()
-        for group_id in list(self.offsets):
+        for group_id in list(self.offsets | self.pending.by_group):
             yield []  # looking at it takes its time, too
             found = self.offsets.get(group_id, NOTHING).topics.keys()
             wanted = list(found) if chosen is None else sorted(chosen & found)
@@ -157,11 +231,25 @@ class CoordinatorState:
                     for name, partition, value in portion
                     if not _is_of(topics(name), partition, value)
                 ]
+            for keys in self._uncommitted(group_id, chosen):
+                yield [
+                    offset_tombstone(*key)
+                    for key in keys
+                    if not all(
+                        _is_of(topics(key.topic), key.partition, value) for value in self.pending.values(key)
+                    )
+                ]
+
+    def stale(self, key: OffsetKey, topic_id: bytes) -> bool:
+        """Whether something there is of another topic of that name than the one that is about to be committed for.
+
+        It has to go first: afterwards nobody could clear it without what was committed for this one.
+        """
+        known = self.offsets.get(key.group, NOTHING).get(key.topic, key.partition)
+        values = [*self.pending.values(key), *([] if known is None else [known])]
+        return any(value.topic_id not in (topic_id, NO_TOPIC_ID) for value in values)
 
     # -- in service ----------------------------------------------------------------------------------------
-
-    def transaction_ended(self, producer_id: int, *, committed: bool) -> None:
-        """Nothing here waits for one: no transactional offsets are taken."""
 
     def subjects(self) -> Iterable[ClassicGroup]:
         return self.groups.values()
@@ -188,6 +276,8 @@ class CoordinatorState:
             group = self.groups.get(group_id)
             if group is None:
                 return
+            if waiting := self.pending.of_group(group_id):  # a transaction is about to renew them
+                portion = [entry for entry in portion if entry[:2] not in waiting]
             expired = expired_offsets(group, portion, retention_ms, now_ms)
             yield [offset_tombstone(group_id, topic, partition) for topic, partition in expired]
         group = self.groups.get(group_id)
@@ -196,6 +286,7 @@ class CoordinatorState:
             and group.state is EMPTY
             and not group.pending
             and not self.offsets.get(group_id)
+            and group_id not in self.pending.by_group
         ):
             yield [CoordinatorRecord(encode_group_key(group_id), None)]
 
@@ -206,7 +297,8 @@ class CoordinatorState:
         return ErrorCode.NONE if group.state is EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def offset_count(self, group_id: str) -> int:
-        return len(self.offsets.get(group_id, NOTHING))
+        """Committed and pending ones."""
+        return len(self.offsets.get(group_id, NOTHING)) + len(self.pending.of_group(group_id))
 
 
 def _is_of(topic: tuple[bytes, int] | None, partition: int, value: CommittedOffset) -> bool:

@@ -189,6 +189,7 @@ class Broker:
             self.table,
             services.writer,
             self.fetches,
+            services.verifier if config.penstock_transactions_enable else None,
         )
         dispatcher = KafkaDispatcher(services, hot, self.in_thread)
         accept = partial(KafkaConnection, self._loop, self.connections, dispatcher)

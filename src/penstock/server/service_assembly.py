@@ -19,6 +19,7 @@ from penstock.services.coordinator.group_kind import GroupKind
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
 from penstock.services.coordinator.runtime import CoordinatorRuntime
+from penstock.services.coordinator.transactional_offsets import TransactionalOffsetService
 from penstock.services.delete_records import DeletionService
 from penstock.services.fetching.certainty import Certainty
 from penstock.services.fetching.replica_selector import selector
@@ -35,8 +36,9 @@ from penstock.services.topics.service import TopicService
 from penstock.services.transactions.filled_ids import FilledIds
 from penstock.services.transactions.kind import TransactionKind
 from penstock.services.transactions.marker_sender import DueMarkers, MarkerSender
-from penstock.services.transactions.markers import NoMarkerWriter
+from penstock.services.transactions.marker_writer import LeaderMarkerWriter
 from penstock.services.transactions.service import TransactionService
+from penstock.services.transactions.verifier import CoordinatorVerifier
 from penstock.services.writer import Writer
 from penstock.storage.data_dir import DataDir
 
@@ -66,6 +68,10 @@ def assemble_services(
     spare_ids = FilledIds(producer_ids)
     transaction_kind = TransactionKind(spare_ids, due_markers)
     transaction_coordinator = CoordinatorRuntime(transaction_kind, *shared, caught_up, config)
+    transactions = TransactionService(transaction_coordinator, transaction_kind, spare_ids, image)
+    verifier = CoordinatorVerifier(node, image, transactions, cluster.ask_peer)
+    marker_writer = LeaderMarkerWriter(seams.clock, table, writer, coordinator)
+    group_offsets = GroupOffsetService(coordinator)
     return Services(
         node=Node(node, config.now.broker_rack),
         config=config,
@@ -82,16 +88,19 @@ def assemble_services(
         disk_usage=DiskUsage(loop, seams.executor, data_dir, table),
         coordinator=coordinator,
         memberships=MembershipService(coordinator),
-        group_offsets=GroupOffsetService(coordinator),
+        group_offsets=group_offsets,
+        transactional_offsets=TransactionalOffsetService(coordinator, group_offsets.room, verifier),
         group_admin=GroupAdminService(coordinator),
         transaction_coordinator=transaction_coordinator,
-        transactions=TransactionService(transaction_coordinator, transaction_kind, spare_ids, image),
+        transactions=transactions,
+        verifier=verifier,
+        marker_writer=marker_writer,
         marker_sender=MarkerSender(
             node,
             image,
             due_markers,
             transaction_coordinator.shard_of,
-            NoMarkerWriter(),
+            marker_writer,
             cluster.ask_peer,
             caught_up,
         ),

@@ -14,6 +14,7 @@ from penstock.services.coordinator.group_admin import GroupAdminService
 from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
+from penstock.services.coordinator.transactional_offsets import TransactionalOffsetService
 from penstock.services.delete_records import DeletionService
 from penstock.services.fetching.service import FetchService
 from penstock.services.list_offsets import OffsetService
@@ -27,7 +28,9 @@ from penstock.services.retiring import RetiringService
 from penstock.services.topics.service import TopicService
 from penstock.services.transactions.kind import TransactionCoordinator
 from penstock.services.transactions.marker_sender import MarkerSender
+from penstock.services.transactions.markers import MarkerWriter
 from penstock.services.transactions.service import TransactionService
+from penstock.services.transactions.verifying import TransactionVerifier
 from penstock.services.writer import Writer
 
 
@@ -60,9 +63,12 @@ class Services:
     coordinator: GroupCoordinator
     memberships: MembershipService
     group_offsets: GroupOffsetService
+    transactional_offsets: TransactionalOffsetService
     group_admin: GroupAdminService
     transaction_coordinator: TransactionCoordinator
     transactions: TransactionService
+    verifier: TransactionVerifier
+    marker_writer: MarkerWriter
     marker_sender: MarkerSender
     controller: Controller
     controller_client: ControllerClient

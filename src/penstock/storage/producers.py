@@ -50,6 +50,11 @@ class ProducerState:
     def __len__(self) -> int:
         return len(self._entries) + len(self.relays)
 
+    def epoch_of(self, producer_id: int) -> int:
+        """-1: nothing is known of it."""
+        entry = self._entries.get(producer_id)
+        return -1 if entry is None else entry[1]
+
     def check(self, header: BatchHeader) -> AppendedBatch | None:
         """None: append it. A batch: it is here already, under these offsets. Otherwise ApiError."""
         entry = self._entries.get(header.producer_id)
@@ -94,11 +99,6 @@ class ProducerState:
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether one of it is open, under that epoch."""
         return self.transactions.first_offset(producer_id) != NONE and self.epoch_of(producer_id) == epoch
-
-    def epoch_of(self, producer_id: int) -> int:
-        """-1: nothing is known of it."""
-        entry = self._entries.get(producer_id)
-        return -1 if entry is None else entry[1]
 
     def has_batches(self, producer_id: int, epoch: int) -> bool:
         """Whether it is known which sequence comes next."""

@@ -21,7 +21,7 @@ from tests.property.kafka_values import Case
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import PLAIN_REQUEST_BYTES_MAX
 from penstock.frontends.kafka.apis import load_handlers
-from penstock.frontends.kafka.registry import REGISTRY
+from penstock.frontends.kafka.registry import REGISTRY, TRANSACTION_APIS
 from penstock.testing import BrokerProcess
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
@@ -44,7 +44,7 @@ def header(api_key: int, version: int, client_id: bytes = b"\x00\x03raw") -> byt
 def served() -> list[tuple[int, int]]:
     """Every (API, version) that this broker answers clients."""
     load_handlers()
-    for_clients = [api for api in REGISTRY.values() if not api.internal]
+    for_clients = [api for api in REGISTRY.values() if not api.internal and api.key not in TRANSACTION_APIS]
     found = [(api.key, v) for api in for_clients for v in range(api.min_version, api.max_version + 1)]
     hot = {ApiKey.PRODUCE: produce_codec, ApiKey.FETCH: fetch_codec}
     found += [(k, v) for k, codec in hot.items() for v in range(codec.MIN_VERSION, codec.MAX_VERSION + 1)]

@@ -10,7 +10,7 @@ from tests.unit.waiting import until
 
 from penstock.frontends.kafka import apis, served
 from penstock.frontends.kafka.apis import WarmUp, all_apis, served_source
-from penstock.frontends.kafka.registry import REGISTRY, advertised
+from penstock.frontends.kafka.registry import REGISTRY, TRANSACTION_APIS, advertised
 from penstock.frontends.kafka.served import SERVED
 from penstock.wire.kafka.api_keys import ApiKey
 
@@ -37,7 +37,8 @@ def test_a_handler_is_loaded_by_whoever_asks_for_it() -> None:
 
 def test_what_only_brokers_ask_for_is_not_advertised() -> None:
     internal = {api.key for api in all_apis() if api.internal}
-    assert {key for key, _, _ in advertised()} == {*SERVED} - internal
+    assert {key for key, _, _ in advertised(frozenset())} == {*SERVED} - internal
+    assert {key for key, _, _ in advertised()} == {*SERVED} - internal - TRANSACTION_APIS
     assert ApiKey.ALTER_PARTITION in internal
     with pytest.raises(KeyError):
         REGISTRY[9999]

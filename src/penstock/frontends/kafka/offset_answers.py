@@ -8,7 +8,7 @@ from functools import partial
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.repeats import partitions_without_repeats
-from penstock.groups.offsets.table import OffsetTable
+from penstock.groups.offsets.table import UNSTABLE, OffsetTable
 from penstock.groups.records.offset_value import CommittedOffset
 from penstock.wire.kafka.generated.offset_fetch import (
     OffsetFetchRequest,
@@ -87,6 +87,8 @@ def _found(committed: Mapping[int, CommittedOffset], partition: int) -> Found:
     value = committed.get(partition)
     if value is None:
         return partition, _NO_OFFSET, _NO_OFFSET, "", ErrorCode.NONE
+    if value is UNSTABLE:
+        return partition, _NO_OFFSET, _NO_OFFSET, "", ErrorCode.UNSTABLE_OFFSET_COMMIT
     return partition, value.offset, value.leader_epoch, value.metadata, ErrorCode.NONE
 
 

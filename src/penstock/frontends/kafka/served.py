@@ -28,6 +28,8 @@ SERVED: dict[int, tuple[str, int, int, bool]] = {
     24: ("add_partitions_to_txn", 0, 5, False),
     25: ("add_offsets_to_txn", 0, 4, False),
     26: ("end_txn", 0, 5, False),
+    27: ("write_txn_markers", 1, 2, False),
+    28: ("txn_offset_commit", 0, 5, False),
     32: ("describe_configs", 1, 4, False),
     33: ("alter_configs", 0, 2, False),
     34: ("alter_replica_log_dirs", 1, 2, False),

@@ -1,4 +1,4 @@
-"""OffsetCommit: who may commit for a group, and what is stored.
+"""OffsetCommit and TxnOffsetCommit: who may commit for a group, and what is stored.
 
 A member commits in its generation; a commit of a generation that has passed would set its successor back, so it is
 refused. Whoever assigns partitions by hand names no generation, and may commit while the group has no members.
@@ -55,6 +55,26 @@ def check_committer(group: ClassicGroup | None, by: Committer) -> ErrorCode:
         return ErrorCode.UNKNOWN_MEMBER_ID
     # It knows the generation, so it has joined, but has no part of the plan yet: let it sync first.
     return ErrorCode.REBALANCE_IN_PROGRESS if state is COMPLETING else _NONE
+
+
+def check_transactional_committer(group: ClassicGroup | None, by: Committer) -> ErrorCode:
+    """The same for TxnOffsetCommit. Until version 2 it cannot name a member, so whoever names none is believed.
+
+    A plan that is being made is no hindrance: the transaction is of what was read before it.
+    """
+    if group is None:
+        return ErrorCode.NONE if by.generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    if group.state is DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if by.generation < 0 and group.state is EMPTY:
+        return ErrorCode.NONE
+    if by.generation >= 0 or by.member_id or by.instance_id is not None:
+        error = group.check_member(by.member_id, by.instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if by.generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.NONE
 
 
 def keep_session(group: ClassicGroup, member_id: str, now: Now) -> None:

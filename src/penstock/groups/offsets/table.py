@@ -82,9 +82,35 @@ class LiveOffsets(OffsetTable):
         }
 
 
+class StableOffsets(OffsetTable):
+    """To be read by whoever wants nothing that an open transaction may change: such partitions have `UNSTABLE`.
+
+    Apache Kafka leaves out partitions without a committed offset where all are asked for; here they are told, too:
+    whoever took them for partitions that nobody has committed for would begin anew.
+    """
+
+    __slots__ = ("_base", "_changed")
+
+    def __init__(self, base: OffsetTable, unstable: Mapping[str, Iterable[int]]) -> None:
+        self._base = base
+        self._changed = {
+            topic: {**base.of_topic(topic), **dict.fromkeys(partitions, UNSTABLE)}
+            for topic, partitions in unstable.items()
+        }
+        self.topics = {**base.topics, **self._changed}
+
+    def get(self, topic: str, partition: int) -> CommittedOffset | None:
+        return self.of_topic(topic).get(partition)
+
+    def of_topic(self, topic: str) -> Mapping[int, CommittedOffset]:
+        changed = self._changed.get(topic)
+        return self._base.of_topic(topic) if changed is None else changed
+
+
 def offset_bytes(metadata: str) -> int:
     """About what an offset takes in memory."""
     return GROUP_OFFSET_BYTES + len(metadata)
 
 
+UNSTABLE = CommittedOffset(-1)  # in place of an offset that depends on how a transaction ends
 NOTHING = OffsetTable()  # to be read where a group has none

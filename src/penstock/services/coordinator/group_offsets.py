@@ -15,8 +15,9 @@ from penstock.groups.offsets.commit import (
     keep_session,
     offset_tombstone,
 )
-from penstock.groups.offsets.table import NOTHING, LiveOffsets, OffsetTable, offset_bytes
-from penstock.groups.records.keys import encode_offset_key
+from penstock.groups.offsets.pending import unstable_partitions
+from penstock.groups.offsets.table import NOTHING, LiveOffsets, OffsetTable, StableOffsets, offset_bytes
+from penstock.groups.records.keys import OffsetKey, encode_offset_key
 from penstock.groups.records.offset_value import CommittedOffset, encode_offset_value
 from penstock.groups.state import CoordinatorState, Portions
 from penstock.services.coordinator.group_kind import GroupCoordinator, GroupShard
@@ -33,7 +34,7 @@ _NONE = ErrorCode.NONE  # looking it up in its class takes longer than all that 
 class GroupOffsetService:
     def __init__(self, runtime: GroupCoordinator) -> None:
         self._runtime = runtime
-        self._room = GroupRoom(runtime)
+        self.room = GroupRoom(runtime)
         self.commits = 0
 
     def commit(self, by: Committer, entries: Sequence[Entry], retention_ms: int, later: PendingReply) -> None:
@@ -48,16 +49,17 @@ class GroupOffsetService:
         if code is not _NONE:
             shard.answer_refused(later, code)
             return
-        if group is None and not _is_storable(group_id):
+        if group is None and not is_storable(group_id):
             shard.answer_refused(later, ErrorCode.INVALID_GROUP_ID)
             return
-        if group is None and not self._room.has_for_group(shard.now().seconds):
+        if group is None and not self.room.has_for_group(shard.now().seconds):
             shard.answer_refused(later, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
             return
         now_ms = shard.wall_ms()
         expires_ms = expiry(retention_ms, now_ms)
         codes = []
         left_bytes: int | None = None  # looked up for what is new alone
+        in_transactions = group_id in state.pending.by_group
         try:
             if group is None:
                 state.get_or_create(group_id, shard.now())
@@ -72,8 +74,8 @@ class GroupOffsetService:
                 known = None if committed is None else committed.get(partition)
                 if known is None or metadata or known.metadata:
                     growth = offset_bytes(metadata or "") - (offset_bytes(known.metadata) if known else 0)
-                    left_bytes = self._room.left_bytes if left_bytes is None else left_bytes
-                    if growth > 0 and not self._room.has_for_offset(growth, left_bytes, shard.now().seconds):
+                    left_bytes = self.room.left_bytes if left_bytes is None else left_bytes
+                    if growth > 0 and not self.room.has_for_offset(growth, left_bytes, shard.now().seconds):
                         codes.append(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
                         continue
                     left_bytes -= growth
@@ -85,6 +87,8 @@ class GroupOffsetService:
                     offsets.set(topic, partition, value)
                 else:
                     committed[partition] = value
+                if in_transactions:
+                    state.overtake(OffsetKey(group_id, topic, partition))
                 shard.append_applied(key, encoded, now_ms)
                 codes.append(_NONE)
         except Exception as error:
@@ -94,10 +98,20 @@ class GroupOffsetService:
         shard.answer(later, codes)
 
     def _takes_metadata(self, metadata: str) -> bool:
-        return len(metadata) <= self._runtime.config.now.offset_metadata_max_bytes and _is_storable(metadata)
+        return takes_metadata(metadata, self._runtime.config.now.offset_metadata_max_bytes)
 
-    def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: PendingReply) -> None:
-        """Fills `later` with what `chosen` takes from the group's offsets as they are now, once all is committed."""
+    def fetch(
+        self,
+        group_id: str,
+        chosen: Callable[[OffsetTable], Any],
+        later: PendingReply,
+        *,
+        require_stable: bool = False,
+    ) -> None:
+        """Fills `later` with what `chosen` takes from the group's offsets as they are now, once all is committed.
+
+        `require_stable`: those that an open transaction may change are `UNSTABLE`.
+        """
         shard = self._shard(group_id, later)
         if shard is None:
             return
@@ -109,17 +123,19 @@ class GroupOffsetService:
         offsets = shard.state.offsets.get(group_id, NOTHING)
         if shard.unheard is not None:
             offsets = LiveOffsets(offsets, self._runtime.known_topic)
+        if require_stable and (waiting := shard.state.pending.of_group(group_id)):
+            offsets = StableOffsets(offsets, unstable_partitions(waiting))
         shard.answer(later, chosen(offsets))
 
     def have_more_than(self, most: int, groups: Iterable[str]) -> bool:
-        """Whether these groups, as far as they are here, have committed more than so many offsets."""
+        """Whether these groups, as far as they are here, have more than so many offsets."""
         found = 0
         for group_id in groups:
             try:
                 shard = self._runtime.shard_of(group_id)
             except ApiError:
                 continue
-            found += len(shard.state.offsets.get(group_id, NOTHING))
+            found += shard.state.offset_count(group_id)
             if found > most:
                 return True
         return False
@@ -139,13 +155,13 @@ class GroupOffsetService:
         if group.state is not EMPTY and not group.uses_consumer_protocol:
             shard.answer_refused(later, ErrorCode.NON_EMPTY_GROUP)
             return
-        offsets = shard.state.offsets.get(group_id, NOTHING)
+        offsets, waiting = shard.state.offsets.get(group_id, NOTHING), shard.state.pending.of_group(group_id)
         codes, gone = [], []
         for topic, partition in wanted:
             if group.state is not EMPTY and group.is_subscribed_to(topic):
                 codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
                 continue
-            if offsets.get(topic, partition) is not None:
+            if offsets.get(topic, partition) is not None or (topic, partition) in waiting:
                 gone.append(offset_tombstone(group_id, topic, partition))
             codes.append(ErrorCode.NONE)
         shard.store(gone)
@@ -180,6 +196,10 @@ def _expired(shard: GroupShard, state: CoordinatorState, retention_ms: int) -> P
         yield from state.expire_group(group_id, retention_ms, shard.wall_ms())
 
 
-def _is_storable(text: str) -> bool:
+def is_storable(text: str) -> bool:
     """Whether its bytes fit the field; those that were no UTF-8 have grown when they were read."""
     return len(text) <= _NAME_BYTES_MAX // 4 or len(text.encode()) <= _NAME_BYTES_MAX
+
+
+def takes_metadata(metadata: str, size_max: int) -> bool:
+    return len(metadata) <= size_max and is_storable(metadata)

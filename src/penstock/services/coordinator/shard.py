@@ -22,11 +22,13 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.groups.decision import NEVER, CoordinatorRecord, Decision, Now
+from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.replication.partition import Partition
 from penstock.services.acknowledging import tell_committed
 from penstock.services.coordinator.machine import CoordinatorKind, Machine, SettingsT, Subject
 from penstock.services.coordinator.pending_reply import PendingReply
+from penstock.services.coordinator.verification_guards import VerificationGuards
 from penstock.services.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -86,6 +88,7 @@ class Shard(Generic[MachineT, SettingsT]):
         self._clock = clock
         self._builder: BatchBuilder | None = None
         self._transaction: BatchOptions | None = None  # of which the builder's records are a part
+        self.guards = VerificationGuards()  # of those who ask whether a transaction is open
         self._gathering: _Batch | None = None  # not yet written
         self._under_way: dict[_Batch, None] = {}  # written, not yet committed
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -211,6 +214,7 @@ class Shard(Generic[MachineT, SettingsT]):
             later.refuse(ErrorCode.NOT_COORDINATOR)
             return
         try:
+            self.guards.marker_came(producer_id, read_header(marker).producer_epoch)
             self.state.transaction_ended(producer_id, committed=committed)
         except Exception as error:
             self.fail(error, later)
@@ -316,6 +320,7 @@ class Shard(Generic[MachineT, SettingsT]):
         self._under_way.clear()
         self._builder = self._gathering = self._transaction = None
         self.unheard = None
+        self.guards.void_all()
         self.state = self._kind.machine()
         for later in waiting:
             later.refuse(ErrorCode.NOT_COORDINATOR)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.core.error_codes import ErrorCode
 from penstock.groups.transactions.layouts import TopicPartition
-from penstock.services.transactions.markers import MarkerToWrite
+from penstock.replication.transactions import MarkerToWrite
 from penstock.wire.kafka.generated.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,

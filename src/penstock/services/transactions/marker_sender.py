@@ -33,9 +33,10 @@ from penstock.groups.transactions.layouts import TopicPartition
 from penstock.groups.transactions.requests import MarkersDue
 from penstock.groups.transactions.subject import TransactionalId
 from penstock.replication.peer import PeerError
+from penstock.replication.transactions import MarkerToWrite
 from penstock.services.transactions.kind import TransactionShard
 from penstock.services.transactions.marker_request import VERSION, outcomes_in, request_for
-from penstock.services.transactions.markers import MarkerToWrite, MarkerWriter
+from penstock.services.transactions.markers import MarkerWriter
 from penstock.wire.kafka.api_keys import ApiKey
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,9 @@ from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.coordinator.pending_reply import PendingReply, arrival
 from penstock.services.writer import Writer
 
+# Then whoever sent it sends it again.
+_COMMIT_SECONDS = 30.0
+
 
 class LeaderMarkerWriter:
     def __init__(self, clock: Clock, table: PartitionTable, writer: Writer, groups: GroupCoordinator) -> None:
@@ -22,30 +25,28 @@ class LeaderMarkerWriter:
         self._writer = writer
         self._groups = groups
 
-    async def write(self, topic: str, partition: int, marker: MarkerToWrite, timeout_s: float) -> ErrorCode:
+    async def write(self, topic: str, partition: int, marker: MarkerToWrite) -> ErrorCode:
         """NONE once it is committed, for good."""
         try:
             led = self._table.find(topic, partition)
             check_marker(led, marker)
             check_acks(led, ALL)
             if topic == OFFSETS_TOPIC:
-                return await self._end_in_groups(led, marker, timeout_s)
+                return await self._end_in_groups(led, marker)
             last = self._writer.append_own(led, marker.batch(self._clock.now_ms()))
-            await until_committed(led, last, timeout_s)
+            await until_committed(led, last, _COMMIT_SECONDS)
         except ApiError as error:
             return error.code
         return ErrorCode.NONE
 
-    async def _end_in_groups(
-        self, partition: Partition, marker: MarkerToWrite, timeout_s: float
-    ) -> ErrorCode:
+    async def _end_in_groups(self, partition: Partition, marker: MarkerToWrite) -> ErrorCode:
         """Offsets that the transaction committed count from now on, or never: their coordinator has to know at once."""
         later = PendingReply(_as_it_is, _as_it_is)
         self._groups.shard_at(partition).end_transaction(
             marker.batch(self._clock.now_ms()), marker.producer_id, committed=marker.committed, later=later
         )
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(_COMMIT_SECONDS):
                 code = await arrival(later)
         except TimeoutError:
             return ErrorCode.REQUEST_TIMED_OUT

@@ -12,9 +12,9 @@ from tests.unit.waiting import until
 from penstock.core.error_codes import ErrorCode
 from penstock.groups.transactions.layouts import TopicPartition
 from penstock.groups.transactions.requests import AddPartitions, End, InitProducerId
+from penstock.replication.transactions import MarkerToWrite
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.shard import Status
-from penstock.services.transactions.markers import MarkerToWrite
 
 SETTINGS = {"penstock.transactions.enable": "true", "transaction.state.log.num.partitions": "3"}
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

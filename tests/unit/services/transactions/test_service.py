@@ -11,8 +11,8 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.groups.transactions.layouts import TopicPartition
 from penstock.groups.transactions.requests import AddPartitions
+from penstock.replication.transactions import MarkerToWrite
 from penstock.services.transactions import room
-from penstock.services.transactions.markers import MarkerToWrite
 
 
 async def test_a_transaction_from_its_first_request_to_its_last_marker() -> None:

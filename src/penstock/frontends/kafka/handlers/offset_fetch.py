@@ -1,8 +1,9 @@
 """OffsetFetch (9), versions 1-10: where groups go on reading.
 
-v2 asks for all topics with null and has an error for the whole; v5 adds leader epochs; v6 is flexible; v7 asks for
-offsets that no transaction can still change (there are none that could); v8 asks for many groups at once, v9 in a
-member's name, v10 with topic ids in place of names. A partition without a committed offset is answered with -1.
+v2 asks for all topics with null and has an error for the whole; v5 adds leader epochs; v6 is flexible; v7 may ask for
+offsets that no transaction can still change (others are answered with UNSTABLE_OFFSET_COMMIT); v8 asks for many groups
+at once, v9 in a member's name, v10 with topic ids in place of names. A partition without a committed offset is answered
+with -1.
 
 A group is answered from one state, however long that takes: a client that is told of an error and of offsets, or of
 offsets before and after its group was loaded, goes on reading in the wrong place.
@@ -49,7 +50,7 @@ async def snapshot(
     services: Services, request: OffsetFetchRequest, call: Call, pace: Pace
 ) -> Callable[[OffsetFetchRequest], PendingReply]:
     """Reads what is asked of each group in one turn of the loop."""
-    taken = _Snapshot(services)
+    taken = _Snapshot(services, require_stable=request.require_stable)
     if call.version < _MANY_GROUPS_SINCE:
         named = (
             None
@@ -89,9 +90,8 @@ def asks_for_everything(services: Services, request: OffsetFetchRequest, call: C
 )
 def handle(services: Services, request: OffsetFetchRequest, call: Call) -> PendingReply:
     image = services.image
-    return _answer(
-        request, call.version, services.group_offsets.fetch, lambda _: image.topics_by_id.get, image
-    )
+    fetch = partial(services.group_offsets.fetch, require_stable=request.require_stable)
+    return _answer(request, call.version, fetch, lambda _: image.topics_by_id.get, image)
 
 
 def _answer(
@@ -146,8 +146,9 @@ async def _each_group_once(groups: Sequence[OffsetFetchRequestGroup]) -> list[Of
 class _Snapshot:
     """Offsets of groups, each as it was when it was taken, and what ids and names meant then."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, *, require_stable: bool) -> None:
         self._services = services
+        self._fetch = partial(services.group_offsets.fetch, require_stable=require_stable)
         self._groups: dict[str, PendingReply] = {}
         self._found: dict[str, ErrorCode | OffsetTable] = {}
         self._by_id: dict[str, dict[bytes, Topic | None]] = defaultdict(dict)  # of each group
@@ -170,7 +171,7 @@ class _Snapshot:
 
     def take(self, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> int:
         later = self._groups[group_id] = PendingReply(_refusal, lambda found: found)
-        self._services.group_offsets.fetch(group_id, partial(self._copy, group_id, wanted), later)
+        self._fetch(group_id, partial(self._copy, group_id, wanted), later)
         return 1 + sum(1 + len(partitions) for _, partitions in wanted or ())
 
     def _copy(
