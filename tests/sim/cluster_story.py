@@ -287,9 +287,11 @@ class Story:
         else:
             raise Violation(f"not in sync again: {list(self.states())}")
         before = len(self.history.acknowledged)
-        self.let_pass(1.5)
-        if len(self.history.acknowledged) == before:
-            raise Violation("nothing is acknowledged any more")
+        for _ in range(20):
+            self.let_pass(0.5)
+            if len(self.history.acknowledged) > before:
+                return
+        raise Violation("nothing is acknowledged any more")
 
     def _is_whole(self) -> bool:
         if not all(machine.ready and self._is_settled(machine) for machine in self.machines):

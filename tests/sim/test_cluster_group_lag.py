@@ -14,6 +14,7 @@ from tests.sim.group_client import GroupClient
 from tests.sim.group_members import GROUP, NETWORK_TROUBLE, Violation
 
 from penstock.core.error_codes import ErrorCode
+from penstock.groups.decision import KnownTopic
 from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
@@ -128,7 +129,7 @@ def test_the_checker_finds_conclusions_from_metadata_of_a_moment_ago(monkeypatch
     honest = CoordinatorRuntime.known_topic
     first_seen: dict[tuple[CoordinatorRuntime, str], float] = {}
 
-    def late(runtime: CoordinatorRuntime, name: str) -> tuple[bytes, int] | None:
+    def late(runtime: CoordinatorRuntime, name: str) -> KnownTopic | None:
         known, now = honest(runtime, name), runtime._loop.time()
         if known is None:
             return None

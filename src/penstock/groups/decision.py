@@ -1,12 +1,42 @@
 """What a decision consists of."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 Ticket = Any  # whoever asked; opaque here, and given back with the reply
 NEVER = float("inf")
-# The id of the topic that has a name, and how many partitions it has.
-KnownTopics = Callable[[str], tuple[bytes, int] | None]
+
+
+class RemovedPartition(Protocol):
+    @property
+    def end(self) -> int:
+        """Where its log ended: a new one of its number goes on there."""
+
+
+_NONE_REMOVED: Mapping[int, RemovedPartition] = MappingProxyType({})
+
+
+class KnownTopic(NamedTuple):
+    """The topic that has a name, as far as it is known here: others may know of more."""
+
+    id: bytes
+    partitions: int
+    removed: Mapping[int, RemovedPartition] = _NONE_REMOVED  # by number, the latest of each
+
+    def has(self, partition: int, offset: int) -> bool:
+        """Whether there is a place for this offset to be of.
+
+        Offsets of a number never go back. What lies beyond the end of a partition that was removed is of a new one
+        of its number, of which we shall hear: whoever committed it was told that it is stored.
+        """
+        if partition < self.partitions:
+            return True
+        removed = self.removed.get(partition)
+        return removed is not None and offset > removed.end
+
+
+KnownTopics = Callable[[str], KnownTopic | None]
 
 
 class Now(NamedTuple):

@@ -18,7 +18,7 @@ from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.requests import ClassicSettings
 from penstock.groups.classic.states import DEAD, EMPTY
 from penstock.groups.classic.timeouts import begin_sessions, expire
-from penstock.groups.decision import CoordinatorRecord, Decision, KnownTopics, Now, Ticket
+from penstock.groups.decision import CoordinatorRecord, Decision, KnownTopic, KnownTopics, Now, Ticket
 from penstock.groups.offsets.commit import offset_tombstone
 from penstock.groups.offsets.pending import PendingOffsets
 from penstock.groups.offsets.retention import expired_offsets
@@ -301,9 +301,10 @@ class CoordinatorState:
         return len(self.offsets.get(group_id, NOTHING)) + len(self.pending.of_group(group_id))
 
 
-def _is_of(topic: tuple[bytes, int] | None, partition: int, value: CommittedOffset) -> bool:
-    """Whether it was committed for this topic, of so many partitions."""
-    topic_id, count = topic or (_NO_TOPIC, 0)
+def _is_of(topic: KnownTopic | None, partition: int, value: CommittedOffset) -> bool:
+    """Whether it was committed for this topic, and for a partition that it has, or will be known to have."""
+    is_there = topic is not None and topic.has(partition, value.offset)
+    topic_id = topic.id if topic is not None and is_there else _NO_TOPIC
     if value.topic_id == NO_TOPIC_ID:
-        value.topic_id = topic_id if partition < count else _NO_TOPIC
-    return partition < count and value.topic_id == topic_id
+        value.topic_id = topic_id
+    return is_there and value.topic_id == topic_id

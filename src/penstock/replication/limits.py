@@ -18,8 +18,10 @@ How much of the log is durable limits no reader by itself: it is one of the thin
 """
 
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from enum import IntEnum
+from operator import itemgetter
 from typing import Protocol
 
 from penstock.core.error_codes import ErrorCode
@@ -211,6 +213,12 @@ class Limits:
     def wait_for_commit(self, last_offset: int, waiter: AckWaiter) -> None:
         """Once, when the high watermark has passed that offset. Who comes later waits for no less."""
         self._acks.append((last_offset, waiter))
+
+    def wait_among(self, waiting: Iterable[tuple[int, AckWaiter]]) -> None:
+        """The same for several, in any order, whoever waits already: those whose commit has come hear at once."""
+        acks = self._acks = deque(sorted((*self._acks, *waiting), key=itemgetter(0)))
+        while acks and acks[0][0] < self.high_watermark.offset:
+            acks.popleft()[1].committed()
 
     @property
     def waiting_for_commit(self) -> int:

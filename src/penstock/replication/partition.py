@@ -257,13 +257,22 @@ class Partition:
             # Known from the beginning, so that followers see where this epoch parts from what they have.
             self.log.epochs.assign(epoch, self.log.end_offset)
             self.advance()
-        elif not self.sync_before_ack and not self.log.failed:
+        else:
+            self._lead_alone()
+        if self.sync_before_ack and self.log.unsynced_bytes and not self.lease.is_syncing:
+            self._syncer.request(self)
+
+    def _lead_alone(self) -> None:
+        # Copies are nowhere else any more, so nobody will count them: whoever waits for some waits for the commit.
+        copies, self._copy_waiters = self._copy_waiters, []
+        waiting = [(last_offset, waiter) for _, last_offset, waiter in copies]
+        if waiting:
+            self.limits.wait_among(waiting)
+        if not self.sync_before_ack and not self.log.failed:
             self.limits.move(self.log.end())
         elif self.log.synced_end.offset > self.high_watermark:
             # Never back: followers may have made more of it committed than is durable here.
             self.limits.move(self.log.synced_end)
-        if self.sync_before_ack and self.log.unsynced_bytes and not self.lease.is_syncing:
-            self._syncer.request(self)
 
     def stand_back(self, epoch: int) -> None:
         """Another one leads, or nobody: what was not committed may come to nothing.

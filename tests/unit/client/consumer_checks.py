@@ -1,10 +1,14 @@
 """What must be true of a consumer's story: see consumer_story.py."""
 
+import json
 from collections import Counter
+from collections.abc import Callable
 
-from tests.unit.client.scripted import Broker, Stored
+from tests.unit.client.scripted import Broker
+from tests.unit.client.scripted_message import Stored
 
 from penstock.client.consuming.unfinished import Where
+from penstock.client.errors import ClientError
 from penstock.client.message import Message
 from penstock.client.retry import headers as retry_headers
 
@@ -27,6 +31,10 @@ class Checks:
         self._begun: Counter[Spot] = Counter()
         self._others: dict[Where, int] = {}  # what another member has committed last
         self._excused = False
+        self._opened_with = PARTITIONS  # when the member opened
+        self._closing = False
+        self._troubles = 0
+        self._begun_at: dict[Where, int] = {}  # how much trouble there had been then
         self._begins: dict[Where, int] = {}  # where a partition without a commit was begun
         self._again: dict[Where, int] = {}  # what it asked for again and has not been handed yet
         self._gone: set[Spot] = set()  # retention took it, and nobody had worked on it
@@ -60,6 +68,21 @@ class Checks:
         """Behind the last that was handed out."""
         seen = (number for topic, index, number in self._begun if (topic, index) == place)
         return max(seen, default=-1) + 1
+
+    def _note_begin(self, place: Where, offset: int) -> None:
+        if place[1] >= PARTITIONS and self._group_began():
+            return
+        if self._begun_at.get(place) != self._troubles:
+            self._begins[place] = offset
+            self._begun_at[place] = self._troubles
+
+    def _group_began(self) -> bool:
+        return any(topic == TOPIC for topic, _ in self._broker.committed)
+
+    def _note(self) -> str:
+        """What members of the group tell each other with their commits."""
+        noted = (text for (topic, _), (_, text) in self._broker.committed.items() if topic == TOPIC and text)
+        return next(noted, json.dumps({"began_with": self._opened_with}))
 
     def _is_safe(self, stored: Stored) -> bool:
         if (*stored.at, stored.number) in self._done:
@@ -100,6 +123,12 @@ class Checks:
         }
         if earlier - self._ended():
             raise Violation(f"{message!r} of {number} is handed out before {sorted(earlier - self._ended())}")
+
+    def _check_ends(self, close: Callable[[], None]) -> None:
+        try:
+            close()
+        except ClientError as error:
+            raise Violation(f"all is well, and it cannot be closed: {error}") from error
 
     def _check_end(self) -> None:
         ended = self._ended()

@@ -10,7 +10,6 @@ raises comes out as a ClientError. Some stories begin at the end, a time or an o
 there, nothing is handed out before all that came earlier under its key has ended.
 """
 
-import json
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
@@ -21,7 +20,8 @@ from confluent_kafka import KafkaError, KafkaException
 from tests.unit.client.consumer_checks import GROUP, PARTITIONS, TOPIC, Checks
 from tests.unit.client.interrupting import Interruption
 from tests.unit.client.raising import slip
-from tests.unit.client.scripted import Broker, RawConsumer, Stored
+from tests.unit.client.scripted import Broker, RawConsumer
+from tests.unit.client.scripted_message import Stored
 
 from penstock.client.consuming.consumer import Consumer
 from penstock.client.consuming.unfinished import Where
@@ -55,21 +55,20 @@ class Story(Checks):
         # At-most-once, what is lost there is excused: stories without are worth more.
         self._in_rebalances = not self._ahead or self._random.random() < 0.5
         self._at_end = not self._by_key and not self._plain and self._random.random() < 0.8
+        self._deletes = seed % 3 == 2 and not self._by_key
         self._offset = 0  # chosen by number
         if self._at_end:
             start = self._options["start"] = self._random.choice(_STARTS)
             if start == _OFFSET:
                 self._at_end, self._offset = False, _OFFSET
         self._away: set[Where] = set()
-        self._troubles = 0
-        self._begun_at: dict[Where, int] = {}  # how much trouble there had been then
         self._fuse: tuple[int, BaseException] | None = None
         self._ctrl_c: Interruption | None = None
-        self._patience = 0
         broker.make(TOPIC, PARTITIONS)
         broker.on_commit = self._committed
         broker.fault = self._fault
         broker.on_offsets = self._written_meanwhile
+        broker.on_refused = self._refused
         self._send(6)
         self._open()
 
@@ -91,6 +90,7 @@ class Story(Checks):
     def _open(self) -> None:
         self._consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), **self._options)
         self._away.clear()
+        self._broker.unknown.clear()
         self._raw.queue.append(("assign", self._places()))
         self._raw.on_begin = self._begin
         self._opened_with = len(self._broker.partitions(TOPIC))
@@ -106,16 +106,6 @@ class Story(Checks):
         if self._at_end and place not in self._broker.committed:
             self._note_begin(place, offset)
         return True
-
-    def _note_begin(self, place: Where, offset: int) -> None:
-        if place[1] >= PARTITIONS and self._group_began():
-            return
-        if self._begun_at.get(place) != self._troubles:
-            self._begins[place] = offset
-            self._begun_at[place] = self._troubles
-
-    def _group_began(self) -> bool:
-        return any(topic == TOPIC for topic, _ in self._broker.committed)
 
     def _places(self) -> list[Where]:
         return [place for place in self._broker.logs if place[0] in self._raw.topics]
@@ -146,6 +136,10 @@ class Story(Checks):
         self._again.clear()
         self._excused |= self._raw.rebalancing == "revoke"
 
+    def _refused(self, _: Where) -> None:
+        self._troubles += 1
+        self._excused |= self._raw.rebalancing == "revoke" or self._closing  # nothing can be given back
+
     def _written_meanwhile(self) -> None:
         """Between two requests of one that begins at a time."""
         by_time = isinstance(self._options.get("start"), datetime | timedelta)
@@ -167,7 +161,7 @@ class Story(Checks):
                     raise slip(message.offset)
                 self._done.add(spot)
 
-    _failing = 0.3
+    _failing, _patience = 0.3, 0
 
     def _ask(self, ask: Callable[[], list[Message]]) -> None:
         with nullcontext() if self._ctrl_c is None else self._ctrl_c.armed():
@@ -309,17 +303,20 @@ class Story(Checks):
                 self._broker.commit(place, stored.number + 1, note)
                 self._others[place] = stored.number + 1
 
-    def _note(self) -> str:
-        """What members of the group tell each other with their commits."""
-        noted = (text for (topic, _), (_, text) in self._broker.committed.items() if topic == TOPIC and text)
-        return next(noted, json.dumps({"began_with": self._opened_with}))
-
     def _grow(self) -> None:
         """The group notices later."""
         count = len(self._broker.partitions(TOPIC))
         if count < _PARTITIONS_MAX:
             self._broker.make(TOPIC, count + 1)
             self._away.add((TOPIC, count))
+
+    def _delete(self) -> None:
+        """Commits for a partition are refused until it is taken away, some polls later; it comes back."""
+        owned = [place for place in sorted(self._raw.positions) if place[0] == TOPIC and not self._away]
+        if owned and not self._raw.queue:
+            self._away = {self._others_random.choice(owned)}
+            self._broker.unknown |= self._away
+            self._raw.queue.append(("later", (8, ("revoke", sorted(self._away)))))
 
     def _expire(self) -> None:
         """Retention takes some messages, read or not."""
@@ -331,6 +328,7 @@ class Story(Checks):
         self._raw.end_commits(self._random.choice([None, None, KafkaError.REQUEST_TIMED_OUT]))
 
     def _close(self) -> None:
+        self._closing = True
         try:
             self._consumer.close()
         except _TROUBLE:
@@ -343,7 +341,7 @@ class Story(Checks):
 
     def _reopen(self) -> None:
         self._again.clear()
-        self._fuse = None
+        self._fuse, self._closing = None, False
         self._open()
 
     # The telling
@@ -374,13 +372,15 @@ class Story(Checks):
         self._check_end()
 
     def _dare(self, step: Callable[[], None]) -> None:
+        if self._deletes and self._others_random.random() < 0.05:
+            self._delete()
         with suppress(*_TROUBLE):
             step()
         self._raw.begun &= self._consumer._reader.membership._beginning._at.keys()  # ends it never heard of
 
     def _settle(self) -> None:
         """All is well again; what waits is worked off."""
-        self._fuse, self._ctrl_c, self._failing = None, None, 0.0
+        self._fuse, self._ctrl_c, self._failing, self._deletes = None, None, 0.0, False
         self._broker.refuse, self._broker.forget_answer = lambda _: False, []
         if self._by_key:
             self._rebalance_all(self._places())
@@ -397,4 +397,4 @@ class Story(Checks):
             self._dare(self._end_commits)
             quiet = 0 if sum(self._begun.values()) > before else quiet + 1
             self._broker.clock.now += 25
-        self._consumer.close()
+        self._check_ends(self._consumer.close)

@@ -18,54 +18,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
+from tests.unit.client.scripted_message import Header, Stored
 from tests.unit.client.scripted_sdk import Admin, Producer
 
 from penstock.client.consuming.unfinished import Where
 from penstock.client.errors import ClientError
-
-Header = tuple[str, Any]
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A message, or an error that comes in place of one."""
-
-    at: Where
-    number: int = -1
-    data: bytes = b""
-    name: bytes | None = None
-    told: tuple[Header, ...] = ()
-    wrong: KafkaError | None = None
-    at_ms: int = 0
-
-    def topic(self) -> str:
-        return self.at[0]
-
-    def partition(self) -> int:
-        return self.at[1]
-
-    def offset(self) -> int:
-        return self.number
-
-    def value(self) -> bytes:
-        return self.data
-
-    def key(self) -> bytes | None:
-        return self.name
-
-    def headers(self) -> list[Header]:
-        if any(isinstance(name, bytes) for name, _ in self.told):  # a name that is not UTF-8
-            raise SystemError("headers returned a result with an exception set")
-        return list(self.told)
-
-    def set_headers(self, _: list[Header]) -> None:
-        object.__setattr__(self, "told", ())
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.at_ms
-
-    def error(self) -> KafkaError | None:
-        return self.wrong
 
 
 class Clock:
@@ -100,6 +57,8 @@ class Broker:
     refuse: Callable[[str], bool] = lambda _topic: False  # whether a topic takes nothing now
     # The next message to each is taken, and nobody is told.
     forget_answer: list[str] = field(default_factory=list)
+    unknown: set[Where] = field(default_factory=set)  # commits for these are refused: they are deleted
+    on_refused: Callable[[Where], None] = lambda _place: None
     unready: bool = False  # asked for commits, it does not answer
     unreadable: bool = False  # asked for commits, it answers with an error for each partition
     retires: bool = True  # knows how to retire partitions
@@ -129,6 +88,9 @@ class Broker:
     def commit(self, place: Where, offset: int, metadata: str) -> None:
         if len(metadata.encode()) > 4096:
             raise KafkaException(KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE))
+        if place in self.unknown:
+            self.on_refused(place)
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         self.committed[place] = (offset, metadata)
         self.on_commit(place, offset)
 
@@ -200,6 +162,7 @@ class RawConsumer:
                 for place in places:
                     self.positions.pop(place, None)
                     self._times[place] = self._times.get(place, 0) + 1
+                    self._broker.unknown.discard(place)  # made again before it comes back
 
     # Messages
 
@@ -229,10 +192,15 @@ class RawConsumer:
     def _next(self) -> Stored | None:
         while self.queue:
             kind, what = self.queue.popleft()
-            if kind == "error":
+            if kind == "later":  # behind so many messages
+                count, event = what
+                self.queue.appendleft(("later", (count - 1, event)) if count else event)
+                if count:
+                    break
+            elif kind == "error":
                 error: Stored = what
                 return error
-            if kind == "committed":
+            elif kind == "committed":
                 self._settings["on_commit"](*what)
             else:
                 self._rebalance(kind, what)
@@ -289,13 +257,27 @@ class RawConsumer:
             self.late.append((dict(self._times), offsets))
             return None
         self.end_commits()  # the broker is asked in order
-        self._apply(offsets)
+        error, answer = self._apply(offsets)
         self._step("commit", True)
-        return offsets
+        if error is not None:
+            raise KafkaException(error)
+        return answer
 
-    def _apply(self, offsets: list[TopicPartition]) -> None:
+    def _apply(self, offsets: list[TopicPartition]) -> tuple[KafkaError | None, list[Any]]:
+        """Each for itself; where all are refused, the last refusal counts for the whole."""
+        answer: list[Any] = []
         for offset in offsets:
-            self._broker.commit(_place(offset), offset.offset, offset.metadata or "")
+            error = None
+            try:
+                self._broker.commit(_place(offset), offset.offset, offset.metadata or "")
+            except KafkaException as refused:
+                error = refused.args[0]
+            topic, partition = _place(offset)
+            answer.append(
+                SimpleNamespace(topic=topic, partition=partition, offset=offset.offset, error=error)
+            )
+        all_failed = all(partition.error is not None for partition in answer)
+        return answer[-1].error if all_failed else None, answer
 
     def end_commits(self, error: int | None = None) -> None:
         """The asynchronous ones reach the broker, or fail; the member hears of it with its next poll."""
@@ -303,14 +285,8 @@ class RawConsumer:
         for times, offsets in late:
             old = any(times[_place(offset)] != self._times[_place(offset)] for offset in offsets)
             refusal = KafkaError.ILLEGAL_GENERATION if old else error
-            try:
-                if refusal is not None:
-                    raise KafkaException(KafkaError(refusal))
-                self._apply(offsets)
-            except KafkaException as failed:
-                self.queue.append(("committed", (failed.args[0], offsets)))
-            else:
-                self.queue.append(("committed", (None, offsets)))
+            ended = self._apply(offsets) if refusal is None else (KafkaError(refusal), offsets)
+            self.queue.append(("committed", ended))
 
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         del timeout

@@ -214,6 +214,11 @@ def go_on_behind_a_dead_letter_under_way(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(OrderedRetryFlow, "_behind", lambda *_: False)
 
 
+def stop_at_a_partition_that_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commit fails before the poll that would take it away."""
+    monkeypatch.setattr("penstock.client.consuming.commits.UNKNOWN", set())
+
+
 PLANTED: list[tuple[Plant, Semantics]] = [
     (forget_messages_beside_errors, "at-least-once"),
     (forget_messages_beside_errors, "at-most-once"),
@@ -241,6 +246,8 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (go_by_what_callbacks_noted, "at-least-once"),
     (go_by_what_callbacks_noted, "at-most-once"),
     (go_on_behind_a_dead_letter_under_way, "at-least-once"),
+    (stop_at_a_partition_that_is_deleted, "at-least-once"),
+    (stop_at_a_partition_that_is_deleted, "at-most-once"),
 ]
 
 

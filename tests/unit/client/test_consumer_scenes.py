@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from tests.unit.client.scripted import Broker, RawConsumer, Stored, install
+from tests.unit.client.scripted import Broker, RawConsumer, install
+from tests.unit.client.scripted_message import Stored
 
 from penstock.client.consuming.consumer import Consumer
 from penstock.client.errors import ClientError

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.client.scripted import Stored
+from tests.unit.client.scripted_message import Stored
 
 from penstock.client import tags
 from penstock.client.console.row import ConsoleRow

@@ -5,10 +5,12 @@ from itertools import chain
 import pytest
 from tests.unit.groups.lab import Lab
 
+from penstock.coordination.nodes import Removed
 from penstock.core.error_codes import ErrorCode
 from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.decision import Now
+from penstock.groups.decision import KnownTopic, Now
 from penstock.groups.offsets.commit import Committer, check_committer, expiry
+from penstock.groups.offsets.table import LiveOffsets
 from penstock.groups.partitioning import java_hash, partition_of
 from penstock.groups.records.keys import encode_offset_key
 from penstock.groups.records.offset_value import (
@@ -196,7 +198,8 @@ def test_now_is_two_clocks() -> None:
 
 def bound(state: CoordinatorState, *names: str, **topics: tuple[bytes, int]) -> list[tuple[str, int]]:
     """What is left, once offsets are held against the topics there are."""
-    for record in chain.from_iterable(state.hear_of_topics(topics.get, names or None)):
+    known = {name: KnownTopic(*topic) for name, topic in topics.items()}
+    for record in chain.from_iterable(state.hear_of_topics(known.get, names or None)):
         state.apply(record.key, record.value)
     return sorted((topic, partition) for topic, partition, _ in state.offsets_of("g").all())
 
@@ -222,3 +225,20 @@ def test_offsets_of_older_brokers_are_of_the_topic_that_has_the_name_when_they_a
     state.offsets_of("g").set("t", 0, CommittedOffset(5))
     assert list(state.hear_of_topics({}.get)) != []  # not stored yet
     assert bound(state, t=(b"n" * 16, 1)) == [], "the topic was made too late"
+
+
+@pytest.mark.parametrize(
+    ("offset", "partitions", "is_kept"),
+    [(4, 1, False), (10, 1, False), (11, 1, True), (4, 2, True), (11, 2, True)],
+)
+@pytest.mark.parametrize("topic_id", [b"o" * 16, bytes(16)], ids=["with its id", "of an older broker"])
+def test_what_lies_beyond_the_end_of_a_removed_partition_is_of_a_new_one_that_is_not_known_yet(
+    offset: int, partitions: int, is_kept: bool, topic_id: bytes
+) -> None:
+    state, known = CoordinatorState(), KnownTopic(b"o" * 16, partitions, {1: Removed(8, 10, 3)})
+    state.offsets_of("g").set("t", 1, CommittedOffset(offset, topic_id=topic_id))
+    tombstones = list(chain.from_iterable(state.hear_of_topics({"t": known}.get)))
+    assert tombstones == ([] if is_kept else [(encode_offset_key("g", "t", 1), None)])
+    live = LiveOffsets(state.offsets_of("g"), {"t": known}.get)
+    assert (live.get("t", 1) is not None) == is_kept, "who asks before they are stored hears the same"
+    assert LiveOffsets(state.offsets_of("g"), {"t": known._replace(id=b"n" * 16)}.get).get("t", 1) is None

@@ -19,6 +19,7 @@ from penstock.services.acknowledging import (
     tell_committed,
     until_committed,
 )
+from penstock.storage.replicated import end_at
 
 FOLLOWER, EPOCH = 2, 7
 
@@ -111,6 +112,38 @@ def test_who_will_never_hear_is_refused_each_in_its_place_and_done() -> None:
     follow(partition, 1)
     partition.turn_away(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads the partition now")
     assert told.heard == [(1, ErrorCode.NOT_LEADER_OR_FOLLOWER), "all"]
+
+
+@pytest.mark.parametrize("acks", [1, 2])
+def test_who_waits_for_copies_hears_of_the_commit_where_no_other_replica_is_left(acks: int) -> None:
+    partition, told = replicated(), Told()
+    partition.sync_before_ack = True
+    partition.lease.is_syncing = True  # for longer than all of this takes
+    write(partition, 4)
+    heard: list[int] = []
+    for last, asked in ((0, ALL), (2, ALL), (3, acks), (1, acks)):  # copies are counted in any order
+        batches = PendingBatches(lambda last=last: heard.append(last))  # type: ignore[misc]
+        batches.wait_for(partition, asked, last, lambda *_: None)
+    told.wait_for(partition, 3, acks)
+    partition.lead(6, None)  # the other replica was moved away
+    assert heard == told.heard == []
+    for end in (2, 4):
+        partition.limits.move(end_at(partition.log, end))
+        assert heard == list(range(end))
+    assert told.heard == ["all"]
+
+
+def test_who_waits_for_more_copies_than_a_commit_takes_hears_when_no_other_replica_is_left() -> None:
+    partition, told = replicated(), Told()
+    write(partition)
+    follow(partition, 1)
+    told.wait_for(partition, 0, acks=3)
+    assert told.heard == []
+    partition.sync_before_ack = True  # what is committed stays so, whatever of it is durable here
+    partition.lease.is_syncing = True
+    partition.lead(6, None)
+    assert told.heard == ["all"]
+    assert partition.waiting_producers == 0
 
 
 async def test_time_is_up_for_copies_elsewhere_and_not_for_a_disk_of_our_own() -> None:

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 
 from penstock.client.consuming.commits import Commits, Plan
 from penstock.client.consuming.unfinished import Unfinished, Where, first_offsets, next_offsets, where
+from penstock.client.errors import kafka_errors
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as RawConsumer
     from confluent_kafka import Message as RawMessage
 
     from penstock.client.consuming.intake import Intake
+    from penstock.client.consuming.paused import PausedPartitions
+
+# A partition that is unknown, before it is read and committed again: the others are not kept waiting by it.
+_UNKNOWN_SECONDS = 1.0
 
 
 class Ahead:
@@ -34,35 +39,41 @@ class Ahead:
         }
 
     def precommit(
-        self, raw: "RawConsumer", intake: "Intake", fresh: "list[RawMessage]"
-    ) -> dict[Where, int] | None:
+        self, raw: "RawConsumer", intake: "Intake", paused: "PausedPartitions", fresh: "list[RawMessage]"
+    ) -> "tuple[list[RawMessage], dict[Where, int]]":
         """What could not be committed is not worked on but read again.
 
-        Gives what is still returned once they are in the unfinished."""
+        Gives what was committed, and what is still returned once that is in the unfinished."""
         if self._plan.group is None:
-            return {}
+            return fresh, {}
         starts, ends = first_offsets(fresh), next_offsets(fresh)
         # Until they are in the unfinished: a commit that raises may have been made.
         self.returned = starts | self.returned
-        if self._commits.send(raw, ends):
-            return {place: offset for place, offset in self.returned.items() if place not in ends}
+        committed = self._commits.send(raw, ends)
         for place, offset in starts.items():
-            if place in self._owned:
+            if place in self._owned and place not in committed:
                 intake.read_again(place, offset)
-        return None
+                if place in self._commits.missing:
+                    with kafka_errors(self._plan.bootstrap, "the assignment"):
+                        paused.until(place, offset, _UNKNOWN_SECONDS)
+        if len(committed) < len(ends):
+            fresh = [message for message in fresh if where(message) in committed]
+        return fresh, {place: offset for place, offset in self.returned.items() if place not in committed}
 
-    def promise(self, raw: "RawConsumer", intake: "Intake", count: int | None) -> bool:
-        """Commit the next messages of those that were only gathered, all without a `count`. False when they are not
+    def promise(
+        self, raw: "RawConsumer", intake: "Intake", paused: "PausedPartitions", count: int | None
+    ) -> bool:
+        """Commit the next messages of those that were only gathered, all without a `count`. False when some are not
         ours: they are not handed out."""
         unfinished = self._unfinished
         end = len(unfinished.raws) if count is None else min(unfinished.index + count, len(unfinished.raws))
         if self.held and unfinished.promised < end:
             wanted = unfinished.raws[unfinished.index : end]
-            returned = self.precommit(raw, intake, wanted)
-            if returned is None:
-                unfinished.drop(map(where, wanted))
+            kept, self.returned = self.precommit(raw, intake, paused, wanted)
+            if len(kept) < len(wanted):
+                unfinished.drop({where(message) for message in wanted} - {where(message) for message in kept})
+                unfinished.promised = unfinished.index + len(kept)
                 return False
-            self.returned = returned
             unfinished.promised = end
         self.held = self.held and end < len(unfinished.raws)
         return True

@@ -1,15 +1,20 @@
-"""How a consumer's positions are committed, and what becomes of commits that fail."""
+"""How a consumer's positions are committed, and what becomes of commits that fail.
+
+One that is refused because its topic or partition is not there is no reason to stop: the poll that would tell the group
+of a deletion comes behind it. Those of the other partitions count, and its own is made again with the next, until the
+partition is taken away (or is known again: a coordinator may hear of a topic late).
+"""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from penstock.client.consuming.reader_errors import NOT_OURS
+from penstock.client.consuming.reader_errors import NOT_OURS, UNKNOWN
 from penstock.client.consuming.starting import Start, check_start
-from penstock.client.consuming.unfinished import Unfinished, Where
+from penstock.client.consuming.unfinished import Unfinished, Where, place_of
 from penstock.client.errors import ClientError, explained
 from penstock.client.profiles import Delivery, check_delivery
 
@@ -57,6 +62,7 @@ class Commits:
         self._before = before
         self._sent: dict[Where, int] = {}  # the last position each partition was asked to be committed at
         self._notes: dict[Where, tuple[int, str]] = {}
+        self.missing: set[Where] = set()  # refused as unknown, and told so
         self.topic_notes: dict[str, str] = {}  # metadata that goes with every other commit of a topic
         self.default_note = ""  # and where there is none for a topic
 
@@ -68,24 +74,28 @@ class Commits:
         """It is not ours any more: how an old commit ended says nothing about what the next owner committed."""
         self._notes.pop(place, None)
         self._sent.pop(place, None)
+        self.missing.discard(place)
 
     def wait(self) -> None:
         if self._before is not None:
             self._before()
 
-    def send(self, raw: "RawConsumer", positions: dict[Where, int], *, asynchronous: bool = False) -> bool:
-        """False when the partitions are not ours any more."""
+    def send(
+        self, raw: "RawConsumer", positions: dict[Where, int], *, asynchronous: bool = False
+    ) -> Collection[Where]:
+        """The partitions whose position was committed, or sent: none when they are not ours any more, and not those
+        that are unknown."""
         if not positions or self._plan.group is None:
-            return True
+            return positions.keys()
         self.wait()
         return self.send_back(raw, positions, asynchronous=asynchronous)
 
     def send_back(
         self, raw: "RawConsumer", positions: dict[Where, int], *, asynchronous: bool = False
-    ) -> bool:
+    ) -> Collection[Where]:
         """The same where it only goes back: whatever waits to be done was passed before."""
         if not positions or self._plan.group is None:
-            return True
+            return positions.keys()
         offsets = [
             TopicPartition(*place, offset, self._note_at(place, offset))
             for place, offset in positions.items()
@@ -94,15 +104,28 @@ class Commits:
         try:
             if asynchronous:
                 raw.commit(offsets=offsets, asynchronous=True)
-            else:
-                _raise_errors(raw.commit(offsets=offsets, asynchronous=False))
+                return positions.keys()
+            failed = _commit(raw, offsets)
         except KafkaException as error:
-            if error.args[0].code() not in NOT_OURS:
-                raise explained(
-                    error, bootstrap=self._plan.bootstrap, subject=f"group {self._plan.group}"
-                ) from error
-            return False
-        return True
+            if error.args[0].code() in NOT_OURS:
+                return ()
+            raise self._explained(error) from error
+        self._tell_missing(failed)
+        committed = positions.keys() - failed
+        self.missing -= committed
+        return committed
+
+    def _explained(self, error: KafkaException) -> ClientError:
+        return explained(error, bootstrap=self._plan.bootstrap, subject=f"group {self._plan.group}")
+
+    def _tell_missing(self, places: Iterable[Where]) -> None:
+        for place in sorted(set(places) - self.missing):
+            self.missing.add(place)
+            logger.warning(
+                "group %s cannot commit its place in %s, partition %d: there is no such topic or partition any more",
+                self._plan.group,
+                *place,
+            )
 
     def end(
         self, raw: "RawConsumer", positions: dict[Where, int], before_end: Callable[[], None] | None
@@ -127,11 +150,26 @@ class Commits:
             failed = error is not None or offset.error is not None
             if failed and place in self._owned and self._sent.get(place) == offset.offset:
                 self._unfinished.positions.setdefault(place, offset.offset)
-        if error is not None and error.code() not in NOT_OURS:
+        if error is not None and error.code() in UNKNOWN:
+            refused = [offset for offset in offsets if offset.error is not None]
+            self._tell_missing(map(place_of, refused or offsets))
+        elif error is not None and error.code() not in NOT_OURS:
             logger.warning("a commit of group %s failed and will be made again: %s", self._plan.group, error)
 
 
-def _raise_errors(answer: list[TopicPartition] | None) -> None:
-    for partition in answer or ():
-        if partition.error is not None:
-            raise KafkaException(partition.error)
+def _commit(raw: "RawConsumer", offsets: list[TopicPartition]) -> set[Where]:
+    """Gives those that are unknown; whatever else a partition is refused for is raised."""
+    try:
+        answer = raw.commit(offsets=offsets, asynchronous=False) or ()
+    except KafkaException as error:
+        # librdkafka raises the last refusal where all were refused, be it for other reasons.
+        if error.args[0].code() not in UNKNOWN:
+            raise
+        if len(offsets) == 1:
+            return {place_of(offsets[0])}
+        return {place for offset in offsets for place in _commit(raw, [offset])}
+    refused = {place_of(partition): partition.error for partition in answer if partition.error is not None}
+    for refusal in refused.values():
+        if refusal.code() not in UNKNOWN:
+            raise KafkaException(refusal)
+    return set(refused)

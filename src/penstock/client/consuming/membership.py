@@ -129,8 +129,9 @@ class Membership:
     def _tell_begun(self) -> None:
         """Before anything of them is handed out: from here on their next owner begins there, too."""
         begun = self._beginning.untold
-        if begun and self._commits.send(self._raw, dict(begun)):
-            begun.clear()
+        if begun:
+            for place in list(self._commits.send(self._raw, dict(begun))):
+                del begun[place]
         self.note_begun()
 
     def note_begun(self) -> None:

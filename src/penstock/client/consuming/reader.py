@@ -114,7 +114,7 @@ class Reader:
 
     def promise(self, count: int | None = None) -> bool:
         """At-most-once: the next messages may be handed out, all that were taken without a `count`."""
-        return self.ahead.promise(self.raw, self.intake, count)
+        return self.ahead.promise(self.raw, self.intake, self.paused, count)
 
     @property
     def attend_due(self) -> bool:
@@ -151,16 +151,15 @@ class Reader:
             fresh = self._admitted(self.intake.inbox)
         is_left = self.unfinished.index < len(self.unfinished.raws)
         hold = self._ahead and (hold or (self.ahead.held and is_left))
-        returned: dict[Where, int] | None = self.ahead.returned
+        returned = self.ahead.returned
         if fresh and self._ahead and not hold:
-            returned = self.ahead.precommit(self.raw, self.intake, fresh)
-        taken = bool(fresh) and returned is not None
-        if taken:
+            fresh, returned = self.ahead.precommit(self.raw, self.intake, self.paused, fresh)
+        if fresh:
             self.ahead.held |= hold  # before they are there
             self.unfinished.refill(fresh, self.intake.inbox)
-            self.ahead.returned, self.ahead.held = returned or {}, hold
+            self.ahead.returned, self.ahead.held = returned, hold
         self.intake.inbox = []
-        return taken
+        return bool(fresh)
 
     def _admitted(self, fresh: "list[RawMessage]") -> "list[RawMessage]":
         if self.paused.active:
@@ -192,8 +191,10 @@ class Reader:
         if self._ahead:
             self.commits.wait()
         # What could not be committed stays to be committed, unless its partition goes.
-        if self._ahead or self.commits.send(self.raw, positions, asynchronous=asynchronous):
-            self.unfinished.sent(positions)
+        if not self._ahead:
+            sent = self.commits.send(self.raw, positions, asynchronous=asynchronous)
+            positions = {place: offset for place, offset in positions.items() if place in sent}
+        self.unfinished.sent(positions)
 
     # Moving about
 

@@ -28,6 +28,8 @@ NOT_OURS = {
     KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001
     KafkaError._STATE,  # noqa: SLF001
 }
+# A commit for a partition that is not there (any more). The group hears of a deletion with one of its next polls.
+UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
 
 
 class Failure:

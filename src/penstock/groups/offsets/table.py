@@ -74,11 +74,10 @@ class LiveOffsets(OffsetTable):
         known = self._known(topic)
         if known is None:
             return _NONE
-        topic_id, count = known
         return {
             partition: value
             for partition, value in super().of_topic(topic).items()
-            if partition < count and value.topic_id == topic_id
+            if value.topic_id == known.id and known.has(partition, value.offset)
         }
 
 

@@ -21,6 +21,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.core.tasks import endless
 from penstock.core.turns import give_way
+from penstock.groups.decision import KnownTopic
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.services.coordinator.loading import load
@@ -218,9 +219,9 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         if shard.state is state:
             shard.unheard = None
 
-    def known_topic(self, name: str) -> tuple[bytes, int] | None:
+    def known_topic(self, name: str) -> KnownTopic | None:
         topic = self._image.topics.get(name)
-        return None if topic is None else (topic.id, len(topic.partitions))
+        return None if topic is None else KnownTopic(topic.id, len(topic.partitions), topic.removed)
 
     # -- by the clock ----------------------------------------------------------------------------------------
 
