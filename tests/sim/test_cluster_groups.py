@@ -7,6 +7,7 @@ partition has two owners in a generation.
 
 import asyncio
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 
 import pytest
@@ -41,8 +42,8 @@ SETTINGS = {"min.insync.replicas": "2"}
 
 
 class GroupStory(Story):
-    def __init__(self, loop: SimLoop) -> None:
-        super().__init__(loop, SETTINGS, synced=False)
+    def __init__(self, loop: SimLoop, settings: Mapping[str, str] = SETTINGS) -> None:
+        super().__init__(loop, settings, synced=False)
         self.groups = History(by_id=self.rng.random() < 0.5)
 
     def begin(self) -> None:
@@ -53,10 +54,13 @@ class GroupStory(Story):
         self.loop.run_until_complete(self.loop.spawn("admin", work))
         for number in range(MEMBERS):
             name = f"member-{number}"
-            member = Member(self.groups, name, self.loop.random(name), GroupClient(self, name))
+            member = Member(self.groups, name, self.loop.random(name), self.member_client(name))
             self.spawn(name, member.live())
         if self.groups.by_id:
             self.spawn("remaker", self._remake())
+
+    def member_client(self, name: str) -> GroupClient:
+        return GroupClient(self, name)
 
     async def _remake(self) -> None:
         """The topic is deleted and made again while coordinators die and move."""

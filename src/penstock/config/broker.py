@@ -113,6 +113,7 @@ class BrokerConfig:
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    offsets_commit_timeout_ms: int
     offsets_load_buffer_size: int
 
     @classmethod

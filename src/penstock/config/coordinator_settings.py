@@ -53,6 +53,9 @@ GROUPS = (
         at_least(1)),
     setting("offsets.topic.segment.bytes", INT, 104857600,
         "The size of the segments of `__consumer_offsets`: small ones are compacted and loaded sooner.", at_least(1)),
+    setting("offsets.commit.timeout.ms", INT, 5000,
+        "How long the replicas of `__consumer_offsets` may take to have what is written; then who waits is refused.",
+        at_least(1)),
     setting("offsets.load.buffer.size", INT, 5242880,
         "How many bytes are read at once when groups are loaded.", at_least(1), unit="bytes"),
 )

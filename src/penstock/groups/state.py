@@ -263,12 +263,11 @@ class CoordinatorState:
     def expire(self, group: ClassicGroup, settings: ClassicSettings, now: Now) -> Decision:
         return expire(group, settings, now)
 
-    def waiting(self) -> Iterable[Ticket]:
-        for group in self.groups.values():
-            for member in group.members.values():
-                yield from (
-                    ticket for ticket in (member.awaiting_join, member.awaiting_sync) if ticket is not None
-                )
+    def waiting(self, group: ClassicGroup) -> Iterable[Ticket]:
+        for member in group.members.values():
+            yield from (
+                ticket for ticket in (member.awaiting_join, member.awaiting_sync) if ticket is not None
+            )
 
     def expire_group(self, group_id: str, retention_ms: int, now_ms: int) -> Portions:
         """What retention takes from a group now, itself included when nothing of it is left."""

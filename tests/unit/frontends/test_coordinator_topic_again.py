@@ -80,7 +80,7 @@ async def test_whoever_waits_in_a_group_is_answered_when_its_topic_goes() -> Non
         assert (await sync(asked, first.member_id, first.generation_id, 0)).error_code == 0
         shard = asked.services.coordinator.shard_of("g")
         waiting = asyncio.ensure_future(join(asked, 3))  # for the first to join again
-        await until(lambda: list(shard.state.waiting()))
+        await until(lambda: list(shard.state.waiting(shard.state.groups["g"])))
         hold = shard.partition.lease.take(Work.CLEAN)  # as a compaction that is under way
         assert hold is not None
         topic = asked.services.table.by_name[TOPIC.encode()]

@@ -79,7 +79,7 @@ class Accounts:
         out.records.append(CoordinatorRecord(subject.id.encode(), b"%d" % settings))
         return out
 
-    def waiting(self) -> Iterable[PendingReply]:
+    def waiting(self, subject: Account) -> Iterable[PendingReply]:
         return self.asked
 
     def hear_of_topics(
@@ -107,6 +107,9 @@ class AccountKind:
 
     def load_bytes(self, config: BrokerConfig) -> int:
         return 100
+
+    def commit_timeout_ms(self, config: BrokerConfig) -> int:
+        return 50
 
 
 @asynccontextmanager
@@ -241,6 +244,7 @@ async def test_a_marker_that_cannot_be_written_takes_the_shard_offline() -> None
 async def test_who_waits_is_turned_away_when_it_goes_offline() -> None:
     async with coordinating(Machine()) as (_, runtime):
         shard = runtime.shard_of("a")
+        await added(shard, "a", 1)
         shard.state.asked.append(waiting := later())
         shard.go_offline("for a test")
         assert await answer_to(waiting) is ErrorCode.NOT_COORDINATOR

@@ -90,7 +90,7 @@ class TransactionMachine:
             self._remove(subject.id)
         return decision
 
-    def waiting(self) -> Iterable[Ticket]:
+    def waiting(self, _subject: TransactionalId) -> Iterable[Ticket]:
         """Nobody: every request is answered by the decision about it, if only to come again."""
         return ()
 

@@ -108,6 +108,9 @@ class GroupAdminService:
         if error_code is not ErrorCode.NONE:
             shard.answer(later, error_code)
             return
+        if not shard.may_store():
+            later.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
         deletion = _delete(shard, shard.state, group_id, later)
         if shard.state.offset_count(group_id) > TURN_ITEMS_MAX:
             shard.state.groups[group_id].state = DEAD  # half of it is nobody's business: it is refused to all

@@ -53,3 +53,6 @@ class GroupKind:
 
     def load_bytes(self, config: BrokerConfig) -> int:
         return config.offsets_load_buffer_size
+
+    def commit_timeout_ms(self, config: BrokerConfig) -> int:
+        return config.offsets_commit_timeout_ms

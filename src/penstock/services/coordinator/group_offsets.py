@@ -55,6 +55,9 @@ class GroupOffsetService:
         if group is None and not self.room.has_for_group(shard.now().seconds):
             shard.answer_refused(later, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
             return
+        if not shard.may_store():
+            later.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
         now_ms = shard.wall_ms()
         expires_ms = expiry(retention_ms, now_ms)
         codes = []
@@ -164,6 +167,9 @@ class GroupOffsetService:
             if offsets.get(topic, partition) is not None or (topic, partition) in waiting:
                 gone.append(offset_tombstone(group_id, topic, partition))
             codes.append(ErrorCode.NONE)
+        if gone and not shard.may_store():
+            later.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
         shard.store(gone)
         shard.answer(later, codes)
 
@@ -177,7 +183,7 @@ class GroupOffsetService:
         """Drop what nobody has used for as long as it is kept."""
         retention_ms = self._runtime.config.now.offsets_retention_minutes * 60_000
         for shard in self._runtime.begun():
-            if shard.status is Status.ACTIVE:
+            if shard.status is Status.ACTIVE and shard.may_store():
                 rule = partial(_expired, shard, shard.state, retention_ms)
                 for _ in shard.store_in_turns(shard.state, rule):
                     await asyncio.sleep(0)

@@ -58,8 +58,8 @@ class Machine(Protocol[SettingsT_contra]):
     def expire(self, subject: Any, settings: SettingsT_contra, now: Now) -> Decision:
         """Everything that is due. Afterwards its `earliest` says when to look again."""
 
-    def waiting(self) -> Iterable[Ticket]:
-        """Whoever waits for a decision that is yet to come."""
+    def waiting(self, subject: Any) -> Iterable[Ticket]:
+        """Whoever waits for a decision about it that is yet to come."""
 
     def hear_of_topics(
         self, topics: KnownTopics, names: Iterable[str] | None = None
@@ -87,3 +87,6 @@ class CoordinatorKind(Protocol[MachineT_co, SettingsT_co]):
 
     def load_bytes(self, config: BrokerConfig) -> int:
         """How much is read at once."""
+
+    def commit_timeout_ms(self, config: BrokerConfig) -> int:
+        """How long other replicas may take to have what is written."""

@@ -47,7 +47,7 @@ class MembershipService:
         return f"{name[:MEMBER_ID_NAME_CHARS_MAX]}-{unique}"
 
     def join(self, request: Join, later: PendingReply) -> None:
-        shard = self._shard(request.group_id, later)
+        shard = self._storing(request.group_id, later)
         if shard is None:
             return
         settings = shard.settings
@@ -86,7 +86,7 @@ class MembershipService:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE  # members go, so the next attempt may find room
 
     def sync(self, request: Sync, later: PendingReply) -> None:
-        shard = self._shard(request.group_id, later)
+        shard = self._storing(request.group_id, later)
         if shard is None:
             return
         group = shard.state.groups.get(request.group_id)
@@ -108,7 +108,7 @@ class MembershipService:
             shard.answer(later, heartbeat(group, member_id, instance_id, generation, shard.now()))
 
     def leave(self, group_id: str, leavers: Sequence[Leaver], later: PendingReply) -> None:
-        shard = self._shard(group_id, later)
+        shard = self._storing(group_id, later)
         if shard is None:
             return
         group = shard.state.groups.get(group_id)
@@ -120,6 +120,14 @@ class MembershipService:
             shard.answer(later, unknown)
         else:
             shard.decide(group, lambda: leave(group, leavers, later, shard.settings, shard.now()), later)
+
+    def _storing(self, group_id: str, later: PendingReply) -> GroupShard | None:
+        """For whatever may change the group, at once or together with what others ask for."""
+        shard = self._shard(group_id, later)
+        if shard is None or shard.may_store():
+            return shard
+        later.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return None
 
     def _shard(self, group_id: str, later: PendingReply) -> GroupShard | None:
         if not group_id:

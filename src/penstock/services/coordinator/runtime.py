@@ -141,6 +141,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
                 self._loop,
                 self._clock,
                 self._settings(partition),
+                self._kind.commit_timeout_ms(self.config.now) / 1000,
                 self._work.set,
             )
             if partition.log.start_offset == partition.high_watermark == partition.log.end_offset:
@@ -213,6 +214,11 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
     ) -> Iterator[None]:
         """What changes meanwhile is heard of in the next round."""
         while shard.state is state and (of_all or shard.unheard):
+            if not shard.may_store():
+                # Until then whoever reads looks at the topics, as all the time.
+                again = self._hear(shard, state, of_all=of_all)
+                self._loop.call_later(_RETRY_SECONDS, self.in_turns, again)
+                return
             names = None if of_all else shard.unheard
             of_all, shard.unheard = False, set()
             yield from shard.store_in_turns(state, partial(state.hear_of_topics, self.known_topic, names))

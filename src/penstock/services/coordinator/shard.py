@@ -2,9 +2,12 @@
 
 State in memory changes as soon as something is decided, so that the next decision builds on it; nobody is told before
 the records are committed. That holds for readers too: whatever is asked while records are under way is answered behind
-them, since the answer may rest on what a crash could still take. When records cannot be committed, or anything goes
-wrong between a change in memory and its append, memory is ahead of the log: the shard goes offline, everyone who waits
-is turned away, and it is read anew from the log.
+them, since the answer may rest on what a crash could still take. When records cannot be committed, or not in time, or
+anything goes wrong between a change in memory and its append, memory is ahead of the log: the shard goes offline,
+everyone who waits is turned away, and it is read anew from the log, once all of that is committed.
+
+While too few replicas are in sync for anything to be committed, nothing is decided that might have to be stored
+(`may_store`): whoever asks for it is refused, timers and tombstones wait, and who only reads is answered as ever.
 
 Records of one turn of the loop share a batch, and batches share a sync: no task, no timer, no future per request.
 """
@@ -25,7 +28,7 @@ from penstock.groups.decision import NEVER, CoordinatorRecord, Decision, Now
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.replication.partition import Partition
-from penstock.services.acknowledging import tell_committed
+from penstock.services.acknowledging import not_in_time, tell_committed
 from penstock.services.coordinator.machine import CoordinatorKind, Machine, SettingsT, Subject
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.verification_guards import VerificationGuards
@@ -37,6 +40,8 @@ MachineT = TypeVar("MachineT", bound=Machine[Any])
 
 # Records that gather in a turn of the loop are written once they are this many bytes.
 _BATCH_BYTES = 512 * 1024
+# How long what is due waits between two looks at whether it can be stored.
+_LOOK_AGAIN_SECONDS = 1.0
 
 
 class Status(Enum):
@@ -51,10 +56,11 @@ _ACTIVE = Status.ACTIVE  # looking it up in its class, in every request, takes l
 class _Batch:
     """An `AckWaiter`: what was appended together, and who is told once it is committed."""
 
-    __slots__ = ("_shard", "replies")
+    __slots__ = ("_shard", "replies", "written_at")
 
     def __init__(self, shard: "Shard[Any, Any]") -> None:
         self._shard = shard
+        self.written_at = inf
         self.replies: list[tuple[PendingReply, object]] = []
 
     def committed(self) -> None:
@@ -73,9 +79,11 @@ class Shard(Generic[MachineT, SettingsT]):
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         settings: SettingsT,
+        commit_timeout_s: float,
         went_offline: Callable[[], None],
     ) -> None:
         """`went_offline` is called when somebody has to load it anew."""
+        self._commit_timeout_s = commit_timeout_s
         self._kind = kind
         self._went_offline = went_offline
         self.partition = partition
@@ -91,6 +99,7 @@ class Shard(Generic[MachineT, SettingsT]):
         self.guards = VerificationGuards()  # of those who ask whether a transaction is open
         self._gathering: _Batch | None = None  # not yet written
         self._under_way: dict[_Batch, None] = {}  # written, not yet committed
+        self._commit_timer: asyncio.TimerHandle | None = None  # runs while any may be under way
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failure = ""  # what nobody foresaw, since it was last in service
         self.tried_at = -inf  # when it was last loaded, or could not be
@@ -109,6 +118,13 @@ class Shard(Generic[MachineT, SettingsT]):
             raise ApiError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR
             )
+
+    def may_store(self) -> bool:
+        """To be asked before anything is decided that may have to be stored: whether it could be committed by now."""
+        if self._gathering is not None:
+            return True  # asked already, in this turn
+        leading = self.partition.leading
+        return leading is None or not leading.is_short
 
     # -- decisions -------------------------------------------------------------------------------------------
 
@@ -242,7 +258,26 @@ class Shard(Generic[MachineT, SettingsT]):
         except Exception as error:
             self.fail(error)
             return
+        batch.written_at = self._loop.time()
         tell_committed(partition, last, batch)
+        if self._commit_timer is None and self._under_way:
+            self._watch_commits(self._commit_timeout_s)
+
+    def _watch_commits(self, delay_s: float) -> None:
+        """One timer for all that is under way: the oldest tells when to look again."""
+        self._commit_timer = self._loop.call_later(delay_s, self._check_commits)
+
+    def _check_commits(self) -> None:
+        self._commit_timer = None
+        if not self._under_way:
+            return
+        left_s = next(iter(self._under_way)).written_at + self._commit_timeout_s - self._loop.time()
+        if left_s > 0:
+            self._watch_commits(left_s)
+        elif self.partition.leading is None:
+            self._watch_commits(self._commit_timeout_s)  # a disk of our own answers, or fails
+        else:
+            self.go_offline(str(not_in_time()))
 
     def batch_committed(self, batch: _Batch) -> None:
         if batch in self._under_way:
@@ -264,8 +299,16 @@ class Shard(Generic[MachineT, SettingsT]):
     def _due(self, subject: Subject) -> None:
         subject.armed_at = NEVER
         self._timers.pop(subject.id, None)
-        if self.status is _ACTIVE and self.state.holds(subject):
+        if self.status is not _ACTIVE or not self.state.holds(subject):
+            return
+        if self.may_store():
             self.decide(subject, lambda: self.state.expire(subject, self.settings, self.now()))
+            return
+        # Nobody waits for longer than it was to be: who is refused asks again, and takes up the place it has.
+        for later in list(self.state.waiting(subject)):
+            later.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        subject.armed_at = self._loop.time() + _LOOK_AGAIN_SECONDS
+        self._timers[subject.id] = self._loop.call_at(subject.armed_at, self._due, subject)
 
     # -- lifecycle -------------------------------------------------------------------------------------------
 
@@ -313,10 +356,13 @@ class Shard(Generic[MachineT, SettingsT]):
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        if self._commit_timer is not None:
+            self._commit_timer.cancel()
+            self._commit_timer = None
         waiting = [later for batch in self._under_way for later, _ in batch.replies]
         if self._gathering is not None:
             waiting += [later for later, _ in self._gathering.replies]
-        waiting += self.state.waiting()
+        waiting += [later for subject in self.state.subjects() for later in self.state.waiting(subject)]
         self._under_way.clear()
         self._builder = self._gathering = self._transaction = None
         self.unheard = None

@@ -212,4 +212,4 @@ def test_a_subject_that_was_refused_is_not_kept() -> None:
     subject = lab.machine.find_or_unborn("x")
     assert subject == TransactionalId("x")
     assert not lab.machine.holds(subject)
-    assert list(lab.machine.waiting()) == list(lab.machine.hear_of_topics(lambda _: None)) == []
+    assert list(lab.machine.waiting(subject)) == list(lab.machine.hear_of_topics(lambda _: None)) == []
