@@ -67,6 +67,8 @@ class TransactionalOffsetService:
             shard.check_active()
         except ApiError as error:
             return error.code
+        if code is ErrorCode.NONE and not shard.may_store():
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if code is not ErrorCode.NONE:
             return code
         later = PendingReply(lambda code: code, lambda outcome: outcome)

@@ -65,3 +65,6 @@ class TransactionKind:
 
     def load_bytes(self, config: BrokerConfig) -> int:
         return config.transaction_state_log_load_buffer_size
+
+    def commit_timeout_ms(self, config: BrokerConfig) -> int:
+        return config.offsets_commit_timeout_ms

@@ -198,10 +198,14 @@ class TransactionService:
             later.refuse(ErrorCode.INVALID_REQUEST)
             return None
         try:
-            return self._runtime.shard_of(transactional_id)
+            shard = self._runtime.shard_of(transactional_id)
         except ApiError as error:
             later.refuse(error.code)
             return None
+        if not shard.may_store():  # too few replicas are in sync
+            later.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return None
+        return shard
 
     def _decide(
         self,
