@@ -117,3 +117,22 @@ def test_what_was_committed_and_aborted_stays_so_over_a_kill(running: BrokerProc
     assert read(running, "killed") == [b"yes"]
     writer.commit_transaction(60)
     assert read(running, "killed") == [b"open", b"yes"]
+
+
+def test_offsets_inside_a_transaction_count_when_it_is_committed(running: BrokerProcess) -> None:
+    create(running, "input")
+    plain = Producer({"bootstrap.servers": running.bootstrap})
+    plain.produce("input", b"1", partition=0)
+    assert plain.flush(30) == 0
+    consumer = Consumer(
+        {"bootstrap.servers": running.bootstrap, "group.id": "chain", "enable.auto.commit": False}
+    )
+    place, writer = TopicPartition("input", 0), producer(running, "chain")
+    for offset, committed in ((1, True), (5, False)):
+        writer.begin_transaction()
+        writer.send_offsets_to_transaction(
+            [TopicPartition("input", 0, offset)], consumer.consumer_group_metadata(), 30
+        )
+        writer.commit_transaction(30) if committed else writer.abort_transaction(30)
+        assert consumer.committed([place], 30)[0].offset == 1
+    consumer.close()
