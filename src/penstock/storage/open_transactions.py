@@ -11,7 +11,6 @@ so the question has a guard, in memory alone: the answer counts as long as the g
 producer takes it away, and every batch that opens a transaction; a log that is opened anew has none.
 """
 
-from collections import deque
 from collections.abc import Iterable
 
 from penstock.records.batch import BatchHeader, Buffer
@@ -43,7 +42,7 @@ class OpenTransactions:
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}  # producer id -> first offset, in its order
-        self._ended: deque[tuple[int, int]] = deque()  # (marker, first offset), not known to be committed
+        self._ended: dict[int, int] = {}  # marker, in its order -> first offset: not known to be committed
         self._coordinators: dict[int, int] = {}
         self._guards: dict[int, Guard] = {}
         self.unstable: dict[int, int] = {}  # first offset, in its order -> producer id: of both
@@ -73,7 +72,7 @@ class OpenTransactions:
         first = self._open.pop(header.producer_id, None)
         if first is None:
             return None  # nothing was written in it here, or the marker came once more
-        self._ended.append((offset, first))
+        self._ended[offset] = first
         if marker is None or marker.committed:
             return None
         stable = next(iter(self._open.values()), offset + 1)
@@ -82,8 +81,8 @@ class OpenTransactions:
     def first_unstable(self, high_watermark: int) -> int | None:
         """From where on it is not settled, where all below the high watermark is committed; None: nothing is open."""
         ended = self._ended
-        while ended and ended[0][0] < high_watermark:
-            del self.unstable[ended.popleft()[1]]
+        while ended and (marker := next(iter(ended))) < high_watermark:
+            del self.unstable[ended.pop(marker)]
         return next(iter(self.unstable), None)
 
     # -- guards ----------------------------------------------------------------------------------------------
@@ -133,7 +132,7 @@ class OpenTransactions:
 
     def rows(self) -> list[TransactionRow]:
         """For a snapshot that a thread writes."""
-        markers = {first: marker for marker, first in self._ended}
+        markers = {first: marker for marker, first in self._ended.items()}
         coordinators = dict(self._coordinators)
         rows = []
         for first, producer_id in self.unstable.items():
@@ -153,8 +152,8 @@ class OpenTransactions:
             if marker == NONE:
                 self._open[producer_id] = first
             else:
-                self._ended.append((marker, first))
-        self._ended = deque(sorted(self._ended))
+                self._ended[marker] = first
+        self._ended = dict(sorted(self._ended.items()))
 
 
 def rebuilt_aborted(segments: Iterable[Segment], base: int) -> list[AbortedTransaction]:

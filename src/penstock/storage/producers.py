@@ -9,7 +9,7 @@ make them up. Past half of either bound those that were quiet for some minutes, 
 again, are forgotten early, on each replica by its own clock; past the bound new ones are refused, by the leader alone.
 
 Relays (`storage.relay_positions`) are producers of another kind, and only the broker itself writes as one. What is
-known of transactions are in `storage.open_transactions`.
+known of transactions is in `storage.open_transactions`.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -199,9 +199,8 @@ class ProducerState:
         if now_ms - since < (min(PRODUCER_QUIET_MS_MIN, quiet_ms_max) if is_crowded else quiet_ms_max):
             return False
         if self.transactions.first_offset(producer_id) != NONE:
-            self._quiet.pop(
-                producer_id
-            )  # not before its transaction has ended: it is quiet from the next look on
+            # Not before its transaction has ended: it is quiet from the next look on.
+            self._quiet.pop(producer_id)
         elif self._entries.get(producer_id) is entry:  # else it has just written; the next look notices
             del self._entries[producer_id], self._quiet[producer_id]
             self.transactions.forget(producer_id)
