@@ -156,7 +156,7 @@ def test_a_coordinator_that_hears_late_keeps_what_is_committed_in_a_partition_th
 def test_the_story_finds_a_coordinator_that_goes_by_the_number_of_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(KnownTopic, "has", lambda known, partition, _: partition < known.partitions)
+    monkeypatch.setattr(KnownTopic, "keeps", lambda known, partition: partition < known.partitions)
     with SimLoop(0) as loop:
         story = LateCoordinator(loop)
         commit_in_the_new_partition(story)

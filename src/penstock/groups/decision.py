@@ -24,6 +24,14 @@ class KnownTopic(NamedTuple):
     partitions: int
     removed: Mapping[int, RemovedPartition] = _NONE_REMOVED  # by number, the latest of each
 
+    def keeps(self, partition: int) -> bool:
+        """Whether what was committed for it is kept.
+
+        Also of one that was removed: a new one of its number goes on behind its end, and whoever has read the old one
+        goes on there. Without its commit a group that began at the end would pass over what the new one has.
+        """
+        return partition < self.partitions or partition in self.removed
+
     def has(self, partition: int, offset: int) -> bool:
         """Whether there is a place for this offset to be of.
 

@@ -211,7 +211,7 @@ class CoordinatorState:
         yield [CoordinatorRecord(encode_group_key(group_id), None)]
 
     def hear_of_topics(self, topics: KnownTopics, names: Iterable[str] | None = None) -> Portions:
-        """Tombstones of what was committed for topics (of these names; for all) and partitions that are no more.
+        """Tombstones of what was committed for topics (of these names; for all) that are no more, or never had them.
 
         A topic that was made again is another one. Offsets that do not say of which topic they are (older brokers
         wrote them) are taken to be of the one that has the name when they are first looked at.
@@ -301,8 +301,8 @@ class CoordinatorState:
 
 
 def _is_of(topic: KnownTopic | None, partition: int, value: CommittedOffset) -> bool:
-    """Whether it was committed for this topic, and for a partition that it has, or will be known to have."""
-    is_there = topic is not None and topic.has(partition, value.offset)
+    """Whether it was committed for this topic, and for a partition that it has, or had, or will be known to have."""
+    is_there = topic is not None and topic.keeps(partition)
     topic_id = topic.id if topic is not None and is_there else _NO_TOPIC
     if value.topic_id == NO_TOPIC_ID:
         value.topic_id = topic_id

@@ -228,17 +228,24 @@ def test_offsets_of_older_brokers_are_of_the_topic_that_has_the_name_when_they_a
 
 
 @pytest.mark.parametrize(
-    ("offset", "partitions", "is_kept"),
+    ("offset", "partitions", "is_shown"),
     [(4, 1, False), (10, 1, False), (11, 1, True), (4, 2, True), (11, 2, True)],
 )
 @pytest.mark.parametrize("topic_id", [b"o" * 16, bytes(16)], ids=["with its id", "of an older broker"])
-def test_what_lies_beyond_the_end_of_a_removed_partition_is_of_a_new_one_that_is_not_known_yet(
-    offset: int, partitions: int, is_kept: bool, topic_id: bytes
+def test_what_was_committed_in_a_removed_partition_is_kept_for_the_next_of_its_number(
+    offset: int, partitions: int, is_shown: bool, topic_id: bytes
 ) -> None:
+    """Shown when there is one again; what lies beyond its end is of one that is not known here yet."""
     state, known = CoordinatorState(), KnownTopic(b"o" * 16, partitions, {1: Removed(8, 10, 3)})
     state.offsets_of("g").set("t", 1, CommittedOffset(offset, topic_id=topic_id))
-    tombstones = list(chain.from_iterable(state.hear_of_topics({"t": known}.get)))
-    assert tombstones == ([] if is_kept else [(encode_offset_key("g", "t", 1), None)])
+    assert list(chain.from_iterable(state.hear_of_topics({"t": known}.get))) == []
     live = LiveOffsets(state.offsets_of("g"), {"t": known}.get)
-    assert (live.get("t", 1) is not None) == is_kept, "who asks before they are stored hears the same"
+    assert (live.get("t", 1) is not None) == is_shown
     assert LiveOffsets(state.offsets_of("g"), {"t": known._replace(id=b"n" * 16)}.get).get("t", 1) is None
+
+
+def test_what_was_committed_in_a_partition_that_never_was_goes() -> None:
+    state, known = CoordinatorState(), KnownTopic(b"o" * 16, 1)
+    state.offsets_of("g").set("t", 1, CommittedOffset(5, topic_id=b"o" * 16))
+    tombstones = list(chain.from_iterable(state.hear_of_topics({"t": known}.get)))
+    assert tombstones == [(encode_offset_key("g", "t", 1), None)]

@@ -6,7 +6,7 @@ from tests.unit.groups.lab import Lab
 from penstock.core.error_codes import ErrorCode
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.states import DEAD
-from penstock.groups.decision import CoordinatorRecord
+from penstock.groups.decision import CoordinatorRecord, KnownTopic
 from penstock.groups.offsets.commit import Committer, check_transactional_committer, offset_tombstone
 from penstock.groups.offsets.pending import unstable_partitions
 from penstock.groups.offsets.table import UNSTABLE, LiveOffsets, OffsetTable, StableOffsets
@@ -224,7 +224,7 @@ def test_pending_offsets_of_a_topic_that_is_gone_go_with_it(names: list[str] | N
     state = CoordinatorState()
     commit(state, 1, A)
     commit(state, 2, A, topic="stays")
-    known = {"stays": (TOPIC_ID, 1)}
+    known = {"stays": KnownTopic(TOPIC_ID, 1)}
     assert stored(state, state.hear_of_topics(known.get, names)) == [offset_tombstone("g", "t", 0)]
     state.transaction_ended(A, committed=True)
     assert (committed(state), committed(state, "stays")) == (None, 2)
@@ -233,8 +233,10 @@ def test_pending_offsets_of_a_topic_that_is_gone_go_with_it(names: list[str] | N
 def test_pending_offsets_of_a_topic_that_was_made_again_are_of_another_one() -> None:
     state = CoordinatorState()
     commit(state, 1, A)
-    assert stored(state, state.hear_of_topics(lambda _: (TOPIC_ID, 1))) == []
-    assert stored(state, state.hear_of_topics(lambda _: (OTHER_ID, 1))) == [offset_tombstone("g", "t", 0)]
+    assert stored(state, state.hear_of_topics(lambda _: KnownTopic(TOPIC_ID, 1))) == []
+    assert stored(state, state.hear_of_topics(lambda _: KnownTopic(OTHER_ID, 1))) == [
+        offset_tombstone("g", "t", 0)
+    ]
     assert not is_unstable(state)
 
 
@@ -282,7 +284,7 @@ def test_who_wants_stable_offsets_is_told_which_are_not() -> None:
     commit(state, 3, A)
     commit(state, 4, A, topic="v")
     unstable = unstable_partitions(state.pending.of_group("g"))
-    live = LiveOffsets(state.offsets["g"], lambda _: (TOPIC_ID, 1))
+    live = LiveOffsets(state.offsets["g"], lambda _: KnownTopic(TOPIC_ID, 1))
     gone = LiveOffsets(state.offsets["g"], lambda _: None)
     for table in (StableOffsets(state.offsets["g"], unstable), StableOffsets(live, unstable)):
         assert sorted(table.topics) == ["t", "u", "v"]

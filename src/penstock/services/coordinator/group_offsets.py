@@ -124,11 +124,16 @@ class GroupOffsetService:
             shard.answer_refused(later, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return
         offsets = shard.state.offsets.get(group_id, NOTHING)
-        if shard.unheard is not None:
+        if shard.unheard is not None or self._hides_some(offsets):
             offsets = LiveOffsets(offsets, self._runtime.known_topic)
         if require_stable and (waiting := shard.state.pending.of_group(group_id)):
             offsets = StableOffsets(offsets, unstable_partitions(waiting))
         shard.answer(later, chosen(offsets))
+
+    def _hides_some(self, offsets: OffsetTable) -> bool:
+        """Whether some may be of partitions that were removed: they are kept, and shown to nobody (`KnownTopic`)."""
+        known = map(self._runtime.known_topic, offsets.topics)
+        return any(topic is not None and topic.removed for topic in known)
 
     def have_more_than(self, most: int, groups: Iterable[str]) -> bool:
         """Whether these groups, as far as they are here, have more than so many offsets."""
