@@ -46,7 +46,7 @@ def test_jobs_in_steps_repeat_exactly() -> None:
 # Each with a seed that finds it.
 PLANTS = [
     (deletes_under_running_work, 18),
-    (trusts_any_recovery_point, 3),
+    (trusts_any_recovery_point, 5),
     (retention_ends_the_broker, 18),
     (leads_what_is_deleted, 0),
 ]
