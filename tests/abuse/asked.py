@@ -157,7 +157,7 @@ _VERSIONS = {
 
 
 def for_clients() -> list[int]:
-    return [key for key, _, _ in advertised()]
+    return [key for key, _, _ in advertised(transactions=False)]
 
 
 def for_brokers() -> list[int]:
