@@ -11,6 +11,8 @@ from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
 WAIT_S = 60
+# A client that lives on behind its broker would write to the stderr that a later test looks at.
+_SILENT = {"log_level": 0}
 
 
 class Sent(NamedTuple):
@@ -27,7 +29,7 @@ class Topics:
     def __init__(self, bootstrap: str, prefix: str = "") -> None:
         self.bootstrap = bootstrap
         self.prefix = re.sub(r"[^a-z0-9]+", "-", prefix.lower())[:60] + "-" + uuid.uuid4().hex[:8]
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap} | _SILENT)
 
     def create(
         self,
@@ -56,7 +58,7 @@ class Topics:
 
     def produce(self, topic: str, messages: Sequence[Sent], **settings: object) -> None:
         failed: list[object] = []
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5} | settings)
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5} | _SILENT | settings)
         for message in messages:
             producer.produce(
                 topic,
