@@ -211,6 +211,9 @@ class ArchiveThenLive:
         ranges = {}
         for at, edges in self._edges(info).items():
             position = self._positions.setdefault(at, 0)
+            if edges.earliest > position and self._client.serves(TopicPartition(self._topic, at), position):
+                # A partition that was grown again: nothing was ever there for readers, and nobody waits for it.
+                position = self._positions[at] = edges.earliest
             if position > edges.latest:
                 self._warn(
                     f"{self._topic}-{at} is archived up to offset {position}, but ends at {edges.latest} on the "
