@@ -18,7 +18,7 @@ from penstock.cli.errors import WrongUseError
 from penstock.cli.options import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.client.console.reader import ConsoleReader
     from penstock.client.console.row import ConsoleRow
@@ -159,11 +159,24 @@ def _live(
 ) -> "_LiveRows":
     from penstock.client.admin.admin import Admin
     from penstock.client.console.reader import ConsoleReader, StartPosition, ranges
+    from penstock.client.console.topic_watch import TopicWatch
 
     since_ms = None if since is None else parse_time(since, time.time_ns() // 1_000_000)
-    place = StartPosition(from_beginning, offset, since_ms)
-    wanted = ranges(Admin(session.bootstrap, debug=session.debug), topic, partition, place)
-    return _LiveRows(ConsoleReader(session.bootstrap, topic, wanted, follow=follow, debug=session.debug))
+    admin = Admin(session.bootstrap, debug=session.debug)
+
+    def opened(place: StartPosition) -> "ConsoleReader":
+        watch = TopicWatch(admin, topic, admin.topic_id(topic))
+        wanted = ranges(admin, topic, partition, place)
+        return ConsoleReader(
+            session.bootstrap, topic, wanted, follow=follow, debug=session.debug, watch=watch
+        )
+
+    def opened_again() -> "ConsoleReader":
+        admin.describe_new(topic)
+        return opened(StartPosition(beginning=True))
+
+    reader = opened(StartPosition(from_beginning, offset, since_ms))
+    return _LiveRows(topic, reader, opened_again if follow else None)
 
 
 class Reader(Protocol):
@@ -181,12 +194,16 @@ class Reader(Protocol):
 
 
 class _LiveRows:
-    """The broker alone."""
+    """The broker alone. `again` opens a reader of the topic that was made again; None: that is an error."""
 
-    def __init__(self, reader: "ConsoleReader") -> None:
+    def __init__(
+        self, topic: str, reader: "ConsoleReader", again: "Callable[[], ConsoleReader] | None"
+    ) -> None:
         from penstock.client.console.row import ConsoleRow
 
+        self._topic = topic
         self._reader = reader
+        self._again = again
         self._row = ConsoleRow.of
 
     @property
@@ -198,7 +215,21 @@ class _LiveRows:
         return self._reader.broker_lost
 
     def read(self, timeout: float) -> "Iterator[ConsoleRow]":
-        return map(self._row, self._reader.read(timeout))
+        from penstock.client.console.topic_watch import TopicRemadeError
+
+        try:
+            yield from map(self._row, self._reader.read(timeout))
+        except TopicRemadeError:
+            if self._again is None:
+                raise
+            print(
+                f"penstock: {self._topic} was deleted and made again; what follows is the new one, from its first "
+                "message",
+                file=sys.stderr,
+                flush=True,
+            )
+            self._reader.close()
+            self._reader = self._again()
 
     def close(self) -> None:
         self._reader.close()

@@ -163,8 +163,12 @@ class TopicAdmin:
             time.sleep(_RETRY_SECONDS)
 
     def _description(self, name: str) -> Any:
+        return self._wait(self.asked_description(name), name)
+
+    def asked_description(self, name: str) -> "Future[Any]":
+        """librdkafka's own, for those who cannot wait for it."""
         wanted = TopicCollection([name])
-        return self._wait(self._client.describe_topics(wanted, request_timeout=REQUEST_SECONDS)[name], name)
+        return self._client.describe_topics(wanted, request_timeout=REQUEST_SECONDS)[name]
 
     def earliest(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
         return self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]

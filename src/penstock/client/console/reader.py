@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from penstock.client.admin.admin import Admin
 from penstock.client.connect import handle_settings
+from penstock.client.console.topic_watch import TopicWatch
 from penstock.client.errors import ClientError, UnreachableError, explained, kafka_errors, unreachable
 
 # How many messages are taken at once: enough to keep Python out of the way of a fast broker.
@@ -60,10 +61,19 @@ def ranges(
 
 class ConsoleReader:
     def __init__(
-        self, bootstrap: str, topic: str, wanted: Mapping[int, Range], *, follow: bool, debug: bool = False
+        self,
+        bootstrap: str,
+        topic: str,
+        wanted: Mapping[int, Range],
+        *,
+        follow: bool,
+        debug: bool = False,
+        watch: TopicWatch | None = None,
     ) -> None:
+        """With a `watch`, `read` raises TopicRemadeError soon after the topic was made again."""
         self._bootstrap = bootstrap
         self._topic = topic
+        self._watch = watch
         self._follow = follow
         self._first = {index: part.first for index, part in wanted.items()}
         # Without following, a partition is done at the end it had when reading began.
@@ -98,6 +108,8 @@ class ConsoleReader:
 
     def read(self, timeout: float) -> Iterator[Message]:
         """What has arrived, waiting up to `timeout` seconds for the first message."""
+        if self._watch is not None:
+            self._watch.look()
         with kafka_errors(self._bootstrap, self._topic):
             first = self._consumer.poll(timeout)
         if first is None:

@@ -31,12 +31,12 @@ class OtherWriterError(TargetError):
 
 
 class OtherRunError(TargetError):
-    """The same replay runs twice: what this one was about to write is there, or is on its way."""
+    """The same replay runs twice: what this one was about to write is there. Or an unclean election cut the target."""
 
     def __init__(self, where: str) -> None:
         super().__init__(
-            f"another run of this replay writes to {where}, and this one has added nothing since: let that one end "
-            "(or stop it), and then run again, which goes on where it ended"
+            f"another run of this replay writes to {where} (or that has lost records since this one looked), so this "
+            "one stops, and has written nothing twice: see that no other one runs, and run again, which goes on there"
         )
 
 
