@@ -32,11 +32,14 @@ class KnownTopic(NamedTuple):
         """
         return partition < self.partitions or partition in self.removed
 
-    def has(self, partition: int, offset: int) -> bool:
-        """Whether there is a place for this offset to be of.
+    def lists(self, partition: int, offset: int) -> bool:
+        """Whether this offset is told to whoever asks for all that a group has committed: of partitions there are.
 
         Offsets of a number never go back. What lies beyond the end of a partition that was removed is of a new one
         of its number, of which we shall hear: whoever committed it was told that it is stored.
+
+        Who names the partition is told whatever is kept: it may have heard of a new one before us, and would take
+        "nothing was committed" for where it begins. At the very end nothing tells the two apart.
         """
         if partition < self.partitions:
             return True

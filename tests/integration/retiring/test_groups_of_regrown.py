@@ -30,7 +30,7 @@ def received(consumer: Consumer, count: int) -> list[bytes | None]:
 def is_removed(admin: Admin) -> bool:
     with suppress(ClientError):  # it is gone, or about to be
         admin.delete_records(TOPIC, {1: -1})  # what retention would do in its time
-    # Nobody is told of what was committed in a partition that is not there.
+    # What was committed in a partition that is not there is not listed.
     return list(admin.committed(GROUP)) == [(TOPIC, 0)]
 
 

@@ -228,19 +228,20 @@ def test_offsets_of_older_brokers_are_of_the_topic_that_has_the_name_when_they_a
 
 
 @pytest.mark.parametrize(
-    ("offset", "partitions", "is_shown"),
+    ("offset", "partitions", "is_listed"),
     [(4, 1, False), (10, 1, False), (11, 1, True), (4, 2, True), (11, 2, True)],
 )
 @pytest.mark.parametrize("topic_id", [b"o" * 16, bytes(16)], ids=["with its id", "of an older broker"])
 def test_what_was_committed_in_a_removed_partition_is_kept_for_the_next_of_its_number(
-    offset: int, partitions: int, is_shown: bool, topic_id: bytes
+    offset: int, partitions: int, is_listed: bool, topic_id: bytes
 ) -> None:
-    """Shown when there is one again; what lies beyond its end is of one that is not known here yet."""
+    """Listed when there is one again; what lies beyond its end is of one that is not known here yet."""
     state, known = CoordinatorState(), KnownTopic(b"o" * 16, partitions, {1: Removed(8, 10, 3)})
     state.offsets_of("g").set("t", 1, CommittedOffset(offset, topic_id=topic_id))
     assert list(chain.from_iterable(state.hear_of_topics({"t": known}.get))) == []
     live = LiveOffsets(state.offsets_of("g"), {"t": known}.get)
-    assert (live.get("t", 1) is not None) == is_shown
+    assert (1 in live.listed("t")) == (1 in live.copy(None).of_topic("t")) == is_listed
+    assert live.get("t", 1) is not None, "who names it may know more"
     assert LiveOffsets(state.offsets_of("g"), {"t": known._replace(id=b"n" * 16)}.get).get("t", 1) is None
 
 
