@@ -10,6 +10,10 @@ NEVER = float("inf")
 
 class RemovedPartition(Protocol):
     @property
+    def limit(self) -> int:
+        """Up to where readers saw it; what was written from there on, others have."""
+
+    @property
     def end(self) -> int:
         """Where its log ended: a new one of its number goes on there."""
 
@@ -31,6 +35,16 @@ class KnownTopic(NamedTuple):
         goes on there. Without its commit a group that began at the end would pass over what the new one has.
         """
         return partition < self.partitions or partition in self.removed
+
+    def goes_on(self, partition: int, offset: int) -> int:
+        """Where a reader goes on who stands there: in front of a new partition of the number, where it begins.
+
+        What lies between is nowhere for readers: they would wait there for an end, and count it as unread.
+        """
+        removed = self.removed.get(partition)
+        if removed is None or partition >= self.partitions or not removed.limit <= offset < removed.end:
+            return offset
+        return removed.end
 
     def lists(self, partition: int, offset: int) -> bool:
         """Whether this offset is told to whoever asks for all that a group has committed: of partitions there are.

@@ -245,6 +245,21 @@ def test_what_was_committed_in_a_removed_partition_is_kept_for_the_next_of_its_n
     assert LiveOffsets(state.offsets_of("g"), {"t": known._replace(id=b"n" * 16)}.get).get("t", 1) is None
 
 
+@pytest.mark.parametrize(
+    ("offset", "partitions", "told"),
+    [(7, 2, (7, 2)), (8, 2, (10, -1)), (9, 2, (10, -1)), (10, 2, (10, 2)), (11, 2, (11, 2)), (8, 1, (8, 2))],
+)
+def test_who_has_read_all_of_a_removed_partition_stands_where_the_next_of_its_number_begins(
+    offset: int, partitions: int, told: tuple[int, int]
+) -> None:
+    """What lies before it is nowhere for readers: librdkafka would tell no end there, and it would count as unread."""
+    state, known = CoordinatorState(), KnownTopic(b"o" * 16, partitions, {1: Removed(8, 10, 3)})
+    state.offsets_of("g").set("t", 1, CommittedOffset(offset, leader_epoch=2, topic_id=b"o" * 16))
+    found = LiveOffsets(state.offsets_of("g"), {"t": known}.get).get("t", 1)
+    assert found is not None
+    assert (found.offset, found.leader_epoch) == told
+
+
 def test_what_was_committed_in_a_partition_that_never_was_goes() -> None:
     state, known = CoordinatorState(), KnownTopic(b"o" * 16, 1)
     state.offsets_of("g").set("t", 1, CommittedOffset(5, topic_id=b"o" * 16))

@@ -1,10 +1,11 @@
 """The committed offsets of one group, by topic and partition."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from penstock.core.limits import GROUP_OFFSET_BYTES
-from penstock.groups.decision import KnownTopics
-from penstock.groups.records.offset_value import CommittedOffset
+from penstock.groups.decision import KnownTopic, KnownTopics
+from penstock.groups.records.offset_value import NO_EPOCH, CommittedOffset
 
 _NONE: Mapping[int, CommittedOffset] = {}
 
@@ -66,7 +67,8 @@ class OffsetTable:
 class LiveOffsets(OffsetTable):
     """To be read: of a table those that are of the topics there are, whatever else it still holds.
 
-    Of a partition that was removed they are told where it is named, and left out where everything is asked for.
+    Of a partition that was removed they are told where it is named, and left out where everything is asked for. Once
+    there is a new one of its number, who had read all of the old one stands where that begins.
     """
 
     __slots__ = ("_known",)
@@ -83,10 +85,14 @@ class LiveOffsets(OffsetTable):
         if known is None:
             return _NONE
         return {
-            partition: value
+            partition: self._shown(known, partition, value)
             for partition, value in super().of_topic(topic).items()
             if value.topic_id == known.id and known.keeps(partition)
         }
+
+    def _shown(self, known: KnownTopic, partition: int, value: CommittedOffset) -> CommittedOffset:
+        offset = known.goes_on(partition, value.offset)
+        return value if offset == value.offset else replace(value, offset=offset, leader_epoch=NO_EPOCH)
 
     def listed(self, topic: str) -> Mapping[int, CommittedOffset]:
         known = self._known(topic)
