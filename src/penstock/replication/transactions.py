@@ -11,6 +11,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader
 from penstock.records.control import Marker, marker_batch
+from penstock.records.relay import RELAY_IDS
 from penstock.replication.partition import Partition
 from penstock.storage.open_transactions import NONE, Guard
 
@@ -66,13 +67,19 @@ def check_transactional(partition: Partition, header: BatchHeader, guard: Guard 
 def check_marker(partition: Partition, marker: MarkerToWrite) -> None:
     """Whether it is obeyed; otherwise ApiError."""
     producers, producer_id = partition.log.producers, marker.producer_id
+    if not 0 <= producer_id < RELAY_IDS:
+        # Kafka's leaders fail on what is no id, with UNKNOWN_SERVER_ERROR. This is what others are told here who come
+        # with an id that was never given out, and nobody tries it again.
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"a marker for producer {producer_id}: there is none"
+        )
     if marker.coordinator_epoch < producers.transactions.coordinator_epoch(producer_id):
         raise ApiError(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             f"a marker of coordinator epoch {marker.coordinator_epoch} for producer {producer_id}: there was a later",
         )
     known, epoch = producers.epoch_of(producer_id), marker.producer_epoch
-    is_old = epoch < known
+    is_old = epoch < max(known, 0)
     if marker.transaction_version >= _SECOND and epoch == known != _EPOCH_MAX:
         # It raises the epoch: the same one again is a repeat, unless there is something that it would end.
         is_old = producers.transactions.first_offset(producer_id) != NONE
