@@ -88,3 +88,15 @@ def check_marker(partition: Partition, marker: MarkerToWrite) -> None:
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"a marker of epoch {epoch} for producer {producer_id}, which is at {known}",
         )
+
+
+def is_left_out(partition: Partition, producer_id: int) -> bool:
+    """Whether a marker of this producer is obeyed without being written.
+
+    The log knows nothing of it, nobody waits for a word about it, and as many producers are remembered as may be: there
+    is nothing to end, and a client could make up ever new ones. Refused, it would hold up a transaction that wrote
+    nothing here. (Kafka writes it and remembers the producer, without a bound.) A batch of the past that comes later is
+    refused by the producer's coordinator, who is asked about everything that would open a transaction.
+    """
+    producers = partition.log.producers
+    return not producers.takes(producer_id) and not producers.transactions.is_asked_for(producer_id)

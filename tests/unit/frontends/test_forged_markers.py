@@ -1,18 +1,24 @@
-"""WriteTxnMarkers of clients that name producers which are none: the log and its relays are left alone."""
+"""WriteTxnMarkers of clients that name producers which are none, or ever new ones: log and relays are left alone."""
 
 import asyncio
 
 import pytest
 from tests.unit.frontends.group_requests import machine, prepared
 from tests.unit.frontends.in_memory import Asked
-from tests.unit.frontends.transactional_commits import serving
+from tests.unit.frontends.transactional_commits import PRODUCER, serving, shard, txn_commit
 from tests.unit.storage.logs import a_batch
+from tests.unit.storage.transactions import transactional
+from tests.unit.waiting import until
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.core.internal_topics import OFFSETS_TOPIC
 from penstock.records.batch import read_header
 from penstock.records.relay import NAMED_IDS, RELAY_IDS, RelayPlace, position_batch, retired_source
 from penstock.replication.partition import Partition
+from penstock.replication.transactions import MarkerToWrite, check_transactional, guard_for
 from penstock.services.acknowledging import until_committed
+from penstock.storage import producers
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import write_txn_markers
 
@@ -88,3 +94,49 @@ async def test_what_is_acknowledged_behind_it_is_there_after_a_kill(producer_id:
         partition.log.sync_job(checkpoint=True)  # what every checkpoint and every clean stop begins with
     async with serving(disk) as (asked, _):
         assert orders(asked).log.end_offset == end
+
+
+async def test_markers_of_ever_new_producers_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is known has its markers written as ever."""
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 10)
+    async with serving(machine(ENABLED)) as (asked, _):
+        await prepared(asked)
+        log, known = orders(asked).log, 20
+        batch = transactional((known, 0, 0))
+        orders(asked).append(memoryview(batch), read_header(batch), 0)
+        assert [await mark(asked, number) for number in range(known)] == [ErrorCode.NONE] * known
+        assert len(log.producers) == log.end_offset == 10
+        assert log.producers.in_transaction(known, 0)
+        assert await mark(asked, known) is ErrorCode.NONE
+        assert (log.end_offset, log.producers.in_transaction(known, 0)) == (11, False)
+
+
+async def test_a_marker_that_somebody_waits_for_is_written_however_many_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(machine(ENABLED)) as (asked, _):
+        await prepared(asked)
+        leader = orders(asked)
+        header = read_header(transactional((7, 0, 0)))
+        guard = guard_for(leader, header, is_second=False)
+        monkeypatch.setattr(producers, "PRODUCERS_MAX", 0)
+        assert await mark(asked, 7) is ErrorCode.NONE
+        with pytest.raises(ApiError):
+            check_transactional(leader, header, guard)
+
+
+async def test_a_group_knows_of_a_marker_that_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks whether a transaction is open, while its marker comes, opens none."""
+    async with serving(machine(ENABLED)) as (asked, coordinator):
+        await prepared(asked)
+        here = shard(asked)
+        monkeypatch.setattr(producers, "PRODUCERS_MAX", 0)
+        coordinator.answers.clear()
+        committing = asyncio.create_task(txn_commit(asked))
+        await until(lambda: bool(coordinator.asked))
+        end, marker = here.partition.log.end_offset, MarkerToWrite(PRODUCER, 0, True, 0, 1)
+        write = asked.services.marker_writer.write
+        assert await write(OFFSETS_TOPIC, here.partition.index, marker) is ErrorCode.NONE
+        assert here.partition.log.end_offset == end
+        coordinator.answers.set()
+        assert await committing == ErrorCode.INVALID_TXN_STATE

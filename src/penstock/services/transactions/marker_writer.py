@@ -8,7 +8,7 @@ from penstock.core.errors import ApiError
 from penstock.core.internal_topics import OFFSETS_TOPIC
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
-from penstock.replication.transactions import MarkerToWrite, check_marker
+from penstock.replication.transactions import MarkerToWrite, check_marker, is_left_out
 from penstock.services.acknowledging import ALL, check_acks, until_committed
 from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.coordinator.pending_reply import PendingReply, arrival
@@ -32,6 +32,8 @@ class LeaderMarkerWriter:
             if topic == OFFSETS_TOPIC:
                 return await self._end_in_groups(led, marker)
             _check(led, marker)
+            if is_left_out(led, marker.producer_id):
+                return ErrorCode.NONE
             last = self._writer.append_own(led, marker.batch(self._clock.now_ms()))
             await until_committed(led, last, _COMMIT_SECONDS)
         except ApiError as error:
@@ -43,6 +45,9 @@ class LeaderMarkerWriter:
         later, shard = PendingReply(_as_it_is, _as_it_is), self._groups.shard_at(partition)
         shard.flush()  # a transaction that begins with what has gathered is one that the log knows of
         _check(partition, marker)
+        if is_left_out(partition, marker.producer_id):
+            shard.guards.marker_came(marker.producer_id, marker.producer_epoch)
+            return ErrorCode.NONE
         shard.end_transaction(
             marker.batch(self._clock.now_ms()), marker.producer_id, committed=marker.committed, later=later
         )
