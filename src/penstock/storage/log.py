@@ -17,6 +17,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFullError, ShortageError, StorageError
 from penstock.core.files import Files
 from penstock.records.batch import BatchHeader, stamp
+from penstock.records.relay import RELAY_IDS
 from penstock.storage.aborted_transactions import AbortedTransactions
 from penstock.storage.checkpoint import Checkpoint, LogEnd, RecoveryPoint, SyncJob
 from penstock.storage.compaction.checkpoint import Cleaned
@@ -133,10 +134,11 @@ class Log:
         """
         if self.failed:
             raise self._offline()
+        if header.producer_id >= RELAY_IDS:  # before it is in the file, which every start reads
+            self.producers.relays.check_sound(header, batch)
         active = self._active
-        size, offset = len(batch), self.end_offset
+        size, offset, position = len(batch), self.end_offset, active.size
         last = offset + header.last_offset_delta
-        position = active.size
         is_full = position and (position + size > self._segment_bytes or self._index_is_full)
         is_far = last - active.base_offset > RELATIVE_OFFSET_MAX
         if is_full or is_far or (position and self._active_is_old(header, now_ms)):
@@ -220,9 +222,7 @@ class Log:
         except StorageError as error:
             raise self._write_failed(None, error) from error
         self.row.add(segment)
-        self._active = segment
-        self._active_since_ms = now_ms
-        self._index_is_full = False
+        self._active, self._active_since_ms, self._index_is_full = segment, now_ms, False
         self._roll_after_ms = roll_after_ms(self._settings, segment.stem)
         self.unsynced.names = self._checkpoint_due = True
         return segment
@@ -270,7 +270,7 @@ class Log:
     def synced(self, job: SyncJob) -> None:
         if job.end.offset > self.synced_end.offset:
             self.synced_end = job.end
-        if job.checkpointed:
+        if job.checkpointed and job.checkpoint is not None:
             self._checkpointed(job.checkpoint)
         elif job.checkpoint is not None:
             self._checkpoint_due = self._point_in_doubt = True  # short of something: again with the next sync
@@ -287,8 +287,7 @@ class Log:
         self.failed = True
         self.unsynced.clear()  # of these files nobody waits for an error any more
 
-    def _checkpointed(self, checkpoint: Checkpoint | None) -> None:
-        assert checkpoint is not None
+    def _checkpointed(self, checkpoint: Checkpoint) -> None:
         self._point, self._point_in_doubt = checkpoint.point, False
         if checkpoint.epochs is not None:
             self._epochs_saved = checkpoint.epochs

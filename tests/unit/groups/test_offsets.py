@@ -10,7 +10,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.decision import KnownTopic, Now
 from penstock.groups.offsets.commit import Committer, check_committer, expiry
-from penstock.groups.offsets.table import LiveOffsets
+from penstock.groups.offsets.table import LiveOffsets, OffsetTable
 from penstock.groups.partitioning import java_hash, partition_of
 from penstock.groups.records.keys import encode_offset_key
 from penstock.groups.records.offset_value import (
@@ -265,3 +265,35 @@ def test_what_was_committed_in_a_partition_that_never_was_goes() -> None:
     state.offsets_of("g").set("t", 1, CommittedOffset(5, topic_id=b"o" * 16))
     tombstones = list(chain.from_iterable(state.hear_of_topics({"t": known}.get)))
     assert tombstones == [(encode_offset_key("g", "t", 1), None)]
+
+
+def test_what_is_given_up_takes_no_longer_where_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a group has anything left is asked for each of its tombstones."""
+    state, count = CoordinatorState(), 300
+    for number in range(count):
+        state.apply(encode_offset_key("g", f"t{number}", 0), encode_offset_value(CommittedOffset(1)))
+    looked_at = 0
+
+    def counted(table: OffsetTable) -> int:
+        nonlocal looked_at
+        looked_at += len(table.topics)
+        return sum(map(len, table.topics.values()))
+
+    monkeypatch.setattr(OffsetTable, "__len__", counted)
+    for number in range(count):
+        assert "g" in state.groups
+        state.apply(encode_offset_key("g", f"t{number}", 0), None)
+    assert (state.groups, state.offsets, state.size_bytes) == ({}, {}, 0)
+    assert looked_at <= count
+
+
+def test_a_topic_whose_last_offset_went_is_gone() -> None:
+    table = OffsetTable()
+    assert not table
+    table.set("t", 1, CommittedOffset(1))
+    assert table
+    table.remove("t", 0)
+    assert table
+    table.remove("t", 1)
+    assert not table
+    assert table.topics == {}

@@ -19,6 +19,9 @@ class OffsetTable:
     def __len__(self) -> int:
         return sum(len(partitions) for partitions in self.topics.values())
 
+    def __bool__(self) -> bool:
+        return bool(self.topics)  # a topic without offsets is not kept: counting all of them would take long
+
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         partitions = self.topics.get(topic)
         return partitions.get(partition) if partitions is not None else None

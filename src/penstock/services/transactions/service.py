@@ -27,7 +27,6 @@ from penstock.groups.transactions.requests import (
 from penstock.groups.transactions.states import DEAD, PREPARED
 from penstock.groups.transactions.subject import TransactionalId
 from penstock.services.coordinator.pending_reply import PendingReply
-from penstock.services.coordinator.shard import Status
 from penstock.services.transactions.filled_ids import FilledIds
 from penstock.services.transactions.kind import TransactionCoordinator, TransactionKind, TransactionShard
 from penstock.services.transactions.room import TransactionRoom
@@ -175,8 +174,7 @@ class TransactionService:
         """Every transactional id here; ApiError while some are not known yet. Others have their turn in between."""
         found: list[TransactionListing] = []
         for shard in list(self._runtime.shards()):
-            if shard.status is Status.LOADING:
-                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            shard.check_listed()
             for subject in list(shard.state.subjects()):
                 await give_way(len(found))
                 stored = subject.stored
