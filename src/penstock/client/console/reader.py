@@ -32,9 +32,14 @@ class Range:
 
 
 def ranges(
-    admin: Admin, topic: str, partitions: Sequence[int] | None, place: StartPosition
+    admin: Admin,
+    topic: str,
+    partitions: Sequence[int] | None,
+    place: StartPosition,
+    *,
+    committed: bool = False,
 ) -> dict[int, Range]:
-    """The place found in every chosen partition."""
+    """The place found in every chosen partition; its end is where reading what is `committed` ends."""
     known = admin.partition_indexes(topic)
     chosen = sorted(set(partitions)) if partitions else known
     unknown = [index for index in chosen if index not in known]
@@ -42,7 +47,7 @@ def ranges(
         last = max(known, default=-1)
         raise ClientError(f"{topic} has no partition {unknown[0]}: choose from 0 to {last} with --partition")
     earliest = admin.earliest(topic, chosen)
-    latest = admin.latest(topic, chosen)
+    latest = admin.latest(topic, chosen, committed=committed)
     firsts = dict(latest)
     if place.beginning:
         firsts = dict(earliest)
@@ -60,7 +65,14 @@ def ranges(
 
 class ConsoleReader:
     def __init__(
-        self, bootstrap: str, topic: str, wanted: Mapping[int, Range], *, follow: bool, debug: bool = False
+        self,
+        bootstrap: str,
+        topic: str,
+        wanted: Mapping[int, Range],
+        *,
+        isolation: str = "read_uncommitted",
+        follow: bool,
+        debug: bool = False,
     ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
@@ -78,6 +90,7 @@ class ConsoleReader:
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "enable.partition.eof": not follow,
+                    "isolation.level": isolation,
                     # Only when retention overtakes the reader: the start was found to exist.
                     "auto.offset.reset": "earliest",
                     "error_cb": self._noticed,

@@ -219,7 +219,12 @@ class ArchiveThenLive:
             ranges[at] = Range(min(position, edges.latest), position, edges.latest)
         self._live_ends = {at: wanted.end for at, wanted in ranges.items()}
         self._live = ConsoleReader(
-            self._bootstrap, self._topic, ranges, follow=self._follow, debug=self._debug
+            self._bootstrap,
+            self._topic,
+            ranges,
+            isolation="read_committed",  # as what the archive has
+            follow=self._follow,
+            debug=self._debug,
         )
 
     def _in_turn(self, row: ConsoleRow) -> Iterator[ConsoleRow]:
