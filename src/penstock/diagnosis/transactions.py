@@ -121,7 +121,7 @@ def _finding(holders: Sequence[Holder], now_ms: int) -> Finding:
         places += f" and {len(holders) - _NAMED_MAX} more"
     where = f"{places}: read_committed readers stop at {holders[0].held.last_stable_offset}"
     if len(holders) > 1:
-        where = f"{places}: read_committed readers wait"
+        where = f"{places}: read_committed readers stop"
     where += f", {count_text(waiting, 'offset')} behind it wait"
     said = f"{where}: {opened_text(opened, now_ms)}"
     if opened.hangs is None:

@@ -24,7 +24,7 @@ from penstock.groups.transactions.requests import (
     InitProducerId,
     InitReply,
 )
-from penstock.groups.transactions.states import DEAD, PREPARED
+from penstock.groups.transactions.states import DEAD, ONGOING, PREPARED, TransactionState
 from penstock.groups.transactions.subject import TransactionalId
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.shard import Status
@@ -34,6 +34,7 @@ from penstock.services.transactions.room import TransactionRoom
 
 # A name that takes more bytes cannot be stored.
 _NAME_BYTES_MAX = 0x7FFF
+_UNDER_WAY = PREPARED | {ONGOING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,14 @@ class TransactionDescription:
     producer_id: int
     epoch: int
     partitions: tuple[TopicPartition, ...]  # in their order
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """Of the transactional ids that are coordinated here."""
+
+    states: dict[str, int]  # how many are in each, by its name in snake case
+    oldest_started_ms: int | None  # None: no transaction is open
 
 
 class TransactionService:
@@ -187,6 +196,20 @@ class TransactionService:
                         )
                     )
         return found
+
+    def under_way(self) -> "UnderWay":
+        """May be asked from a thread."""
+        states = {state.name.lower(): 0 for state in TransactionState if state is not DEAD}
+        oldest_ms: int | None = None
+        for shard in self._runtime.begun():
+            for subject in list(shard.state.subjects()):
+                stored = subject.stored
+                if stored.state is DEAD:
+                    continue
+                states[stored.state.name.lower()] += 1
+                if stored.state in _UNDER_WAY:
+                    oldest_ms = stored.started_ms if oldest_ms is None else min(oldest_ms, stored.started_ms)
+        return UnderWay(states, oldest_ms)
 
     def count(self) -> int:
         return sum(1 for shard in self._runtime.shards() for _ in shard.state.subjects())
