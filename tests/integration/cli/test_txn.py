@@ -16,7 +16,7 @@ from tests.integration.raw import wait_until
 from penstock.client.admin.transactions import TransactionAdmin
 from penstock.testing import BrokerProcess, broker
 
-# Producers outlive the broker, and other tests look at what is written to stderr.
+# Clients outlive the broker, and other tests look at what is written to stderr.
 QUIET = {"log_level": 0}
 _names = count(1)
 
@@ -34,7 +34,7 @@ def topic(running: BrokerProcess) -> str:
 
 def a_topic(running: BrokerProcess, **config: str) -> str:
     name = f"orders-{next(_names)}"
-    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    admin = AdminClient({"bootstrap.servers": running.bootstrap, **QUIET})
     admin.create_topics([NewTopic(name, 1, config=config)])[name].result()
     return name
 
@@ -83,7 +83,7 @@ def plain(running: BrokerProcess, topic: str, *values: str) -> None:
 
 def forget(running: BrokerProcess) -> None:
     """What coordinators know: what is open in partitions hangs from now on."""
-    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    admin = AdminClient({"bootstrap.servers": running.bootstrap, **QUIET})
     admin.delete_topics(["__transaction_state"])["__transaction_state"].result()
 
 
@@ -328,5 +328,5 @@ def test_looking_at_transactions_makes_no_topic(capfd: pytest.CaptureFixture[str
         assert shell.json("why", topic)["held_back"] == []
         for verb in ("describe", "abort"):
             assert "there is no transactional id x" in shell("txn", verb, "x").said()
-        found = AdminClient({"bootstrap.servers": fresh.bootstrap}).list_topics(timeout=30)
+        found = AdminClient({"bootstrap.servers": fresh.bootstrap, **QUIET}).list_topics(timeout=30)
         assert list(found.topics) == [topic]
