@@ -7,7 +7,7 @@ sums over all brokers are right.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import is_retired, left_to_move
@@ -208,6 +208,13 @@ class ClusterCollector:
             "Transactions that were aborted in all their partitions.",
             sender.aborted,
         )
+        verifications = HistogramMetricFamily(
+            "penstock_transaction_verification_seconds",
+            "How long a transaction's first batch in a partition led here waits for its coordinator.",
+        )
+        asked = services.transactions.verifications
+        verifications.add_metric([], asked.cumulative(), asked.total_seconds)
+        yield verifications
         found = unsettled(
             list(self._broker.table.partitions()), now_ms - services.config.now.transaction_max_timeout_ms
         )

@@ -11,6 +11,7 @@ from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.internal_topics import OFFSETS_TOPIC
+from penstock.core.stats import Durations
 from penstock.core.turns import give_way
 from penstock.groups.decision import Decision
 from penstock.groups.transactions.add_partitions import add_offsets, add_partitions, verify_partitions
@@ -72,6 +73,8 @@ class TransactionService:
         self._ids = ids
         self._image = image
         self._room = TransactionRoom(runtime)
+        # How long partition leaders here wait for coordinators, wherever these are.
+        self.verifications = Durations()
 
     async def run(self) -> None:
         """Until cancelled: producer ids are kept at hand."""
