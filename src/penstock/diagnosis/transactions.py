@@ -119,10 +119,8 @@ def _finding(holders: Sequence[Holder], now_ms: int) -> Finding:
     places = ", ".join(str(holder.held.at) for holder in holders[:_NAMED_MAX])
     if len(holders) > _NAMED_MAX:
         places += f" and {len(holders) - _NAMED_MAX} more"
-    where = f"{places}: read_committed readers stop at {holders[0].held.last_stable_offset}"
-    if len(holders) > 1:
-        where = f"{places}: read_committed readers stop"
-    where += f", {count_text(waiting, 'offset')} behind it wait"
+    at = f" at {holders[0].held.last_stable_offset}" if len(holders) == 1 else ""
+    where = f"{places}: read_committed readers stop{at}, with {count_text(waiting, 'offset')} to go"
     said = f"{where}: {opened_text(opened, now_ms)}"
     if opened.hangs is None:
         return warn("transaction", said, "set penstock.transactions.enable, so that coordinators can end it")

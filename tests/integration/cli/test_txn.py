@@ -228,7 +228,7 @@ def test_why_names_the_transaction_that_holds_readers_back(
     assert (held["transactional_id"], held["last_stable_offset"], held["start_offset"]) == (topic, 2, 2)
     assert (held["high_watermark"], held["state"], held["hanging"]) == (5, "Ongoing", False)
     said = shell.finding(topic)["found"]
-    assert f"{topic}-0: read_committed readers stop at 2, 3 offsets behind it wait: " in said
+    assert f"{topic}-0: read_committed readers stop at 2, with 3 offsets to go: " in said
     assert f"transactional id {topic} (producer {held['producer_id']}, epoch 0)" in said
     assert said.endswith("s, in 1 partition")
     writer.commit_open()

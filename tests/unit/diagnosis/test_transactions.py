@@ -70,7 +70,7 @@ def test_one_that_is_open_for_long_is_named_with_its_owner_and_what_ends_it() ->
     (said,) = holder_findings([held(P0, found), held(P1, found)], NOW)
     assert said.level is Level.WARN
     assert said.found == (
-        "orders-0, orders-1: read_committed readers stop, 120 offsets behind it wait: transactional id billing-0 "
+        "orders-0, orders-1: read_committed readers stop, with 120 offsets to go: transactional id billing-0 "
         "(producer 7, epoch 3) has a transaction open for 30 s, in 2 partitions"
     )
     assert said.advice.startswith("its producer ends it, or it is aborted in 30 s (its timeout); ")
@@ -87,7 +87,7 @@ def test_one_that_hangs_comes_first_with_the_command_that_ends_it() -> None:
     first, second = holder_findings([held(P0, opened()), held(P1, hanging)], NOW)
     assert (first.level, second.level) == (Level.FAIL, Level.WARN)
     assert first.found == (
-        "orders-1: read_committed readers stop at 40, 60 offsets behind it wait: a transaction of producer 7, epoch 3, "
+        "orders-1: read_committed readers stop at 40, with 60 offsets to go: a transaction of producer 7, epoch 3, "
         "last written to 1 min 30 s ago, hangs: no coordinator knows it, so nobody will ever end it"
     )
     assert first.advice == (
