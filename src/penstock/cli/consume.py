@@ -39,6 +39,11 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class Isolation(StrEnum):
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
 def register(app: typer.Typer) -> None:
     command(app, "consume", examples=_EXAMPLES)(consume)
 
@@ -68,6 +73,15 @@ SkipCorrupt = Annotated[
 Partition = Annotated[
     list[int] | None, typer.Option(min=0, metavar="P", help="Only this partition; may be repeated.")
 ]
+IsolationOption = Annotated[
+    Isolation | None,
+    typer.Option(
+        "--isolation",
+        help="read_committed shows nothing of transactions that are open or were aborted "
+        "(default: read_uncommitted).",
+        show_default=False,
+    ),
+]
 Most = Annotated[int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N messages.")]
 As = Annotated[
     Format, typer.Option("--format", help="The value alone, or everything as a JSON object per line.")
@@ -87,6 +101,7 @@ def consume(
     from_archive: FromArchive = None,
     skip_corrupt: SkipCorrupt = False,
     partition: Partition = None,
+    isolation: IsolationOption = None,
     max_: Most = None,
     format_: As = Format.TEXT,
     follow: Follow = True,
@@ -96,12 +111,17 @@ def consume(
     Without --group nothing is committed: reading disturbs nobody and can be repeated. With it the group goes on
     where it left, and --from-beginning and --since count only where it has committed nothing; messages are committed
     after they were printed, so a crash may print some twice. Order holds within a partition. With --from-archive
-    nothing is missing or there twice where the archive and the broker meet.
+    nothing is missing or there twice where the archive and the broker meet. Messages of transactions are shown as soon
+    as they are stored; with --isolation read_committed when they are committed, and those behind an open transaction
+    wait for its end (`penstock why TOPIC` names it).
     """
     if sum((from_beginning, offset is not None, since is not None, from_archive is not None)) > 1:
         raise WrongUseError("give one of --from-beginning, --offset, --since and --from-archive")
     if skip_corrupt and from_archive is None:
         raise WrongUseError("--skip-corrupt is about archived files: give it with --from-archive")
+    if isolation is not None and from_archive is not None:
+        raise WrongUseError("an archive has what is committed: leave out --isolation or --from-archive")
+    level = isolation or Isolation.READ_UNCOMMITTED
     if group is not None:
         _check_group(group, offset, from_archive, partition)
     as_json = session.json or format_ is Format.JSON
@@ -115,7 +135,7 @@ def consume(
         return
     reader: Reader
     if group is None:
-        reader = _live(session, topic, partition, from_beginning, offset, since, follow=follow)
+        reader = _live(session, topic, partition, from_beginning, offset, since, level, follow=follow)
     else:
         from penstock.cli.consume_group import GroupRows
 
@@ -126,6 +146,7 @@ def consume(
             group,
             from_beginning=from_beginning,
             since_ms=since_ms,
+            isolation=level,
             most=max_,
             follow=follow,
         )
@@ -154,6 +175,7 @@ def _live(
     from_beginning: bool,
     offset: int | None,
     since: str | None,
+    isolation: Isolation,
     *,
     follow: bool,
 ) -> "_LiveRows":
@@ -166,9 +188,15 @@ def _live(
 
     def opened(place: StartPosition) -> "ConsoleReader":
         watch = TopicWatch(admin, topic, admin.topic_id(topic))
-        wanted = ranges(admin, topic, partition, place)
+        wanted = ranges(admin, topic, partition, place, committed=isolation is Isolation.READ_COMMITTED)
         return ConsoleReader(
-            session.bootstrap, topic, wanted, follow=follow, debug=session.debug, watch=watch
+            session.bootstrap,
+            topic,
+            wanted,
+            isolation=isolation,
+            follow=follow,
+            debug=session.debug,
+            watch=watch,
         )
 
     def opened_again() -> "ConsoleReader":

@@ -64,6 +64,33 @@ def check_transactional(partition: Partition, header: BatchHeader, guard: Guard 
         )
 
 
+def check_abort_by_client(partition: Partition, marker: MarkerToWrite) -> None:
+    """Whether a client that is no broker may have it written, as far as the partition can tell; otherwise ApiError.
+
+    It must end just what is open here, and change nothing else: see `services.transactions.hanging`.
+    """
+    producers, producer_id = partition.log.producers, marker.producer_id
+    if marker.committed:
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only a coordinator may commit")
+    known = producers.epoch_of(producer_id)
+    if marker.producer_epoch != known:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"a marker of epoch {marker.producer_epoch} for producer {producer_id}, which is at {known}",
+        )
+    if producers.transactions.first_offset(producer_id) == NONE:
+        raise ApiError(
+            ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has no transaction that is open here"
+        )
+    # Kafka's tools write 0 where no coordinator was heard of.
+    coordinator_epoch = max(producers.transactions.coordinator_epoch(producer_id), 0)
+    if marker.coordinator_epoch != coordinator_epoch:
+        raise ApiError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"producer {producer_id} was last heard of from a coordinator of epoch {coordinator_epoch}",
+        )
+
+
 def check_marker(partition: Partition, marker: MarkerToWrite) -> None:
     """Whether it is obeyed; otherwise ApiError."""
     producers, producer_id = partition.log.producers, marker.producer_id

@@ -100,6 +100,10 @@ class ProducerState:
         """Whether one of it is open, under that epoch."""
         return self.transactions.first_offset(producer_id) != NONE and self.epoch_of(producer_id) == epoch
 
+    def last_written(self, producer_id: int) -> ProducerRow | None:
+        """What is known of it: the very same object, until something of it is written."""
+        return self._entries.get(producer_id)
+
     def has_batches(self, producer_id: int, epoch: int) -> bool:
         """Whether it is known which sequence comes next."""
         entry = self._entries.get(producer_id)

@@ -33,9 +33,14 @@ class Range:
 
 
 def ranges(
-    admin: Admin, topic: str, partitions: Sequence[int] | None, place: StartPosition
+    admin: Admin,
+    topic: str,
+    partitions: Sequence[int] | None,
+    place: StartPosition,
+    *,
+    committed: bool = False,
 ) -> dict[int, Range]:
-    """The place found in every chosen partition."""
+    """The place found in every chosen partition; its end is where reading what is `committed` ends."""
     known = admin.partition_indexes(topic)
     chosen = sorted(set(partitions)) if partitions else known
     unknown = [index for index in chosen if index not in known]
@@ -43,7 +48,7 @@ def ranges(
         last = max(known, default=-1)
         raise ClientError(f"{topic} has no partition {unknown[0]}: choose from 0 to {last} with --partition")
     earliest = admin.earliest(topic, chosen)
-    latest = admin.latest(topic, chosen)
+    latest = admin.latest(topic, chosen, committed=committed)
     firsts = dict(latest)
     if place.beginning:
         firsts = dict(earliest)
@@ -66,6 +71,7 @@ class ConsoleReader:
         topic: str,
         wanted: Mapping[int, Range],
         *,
+        isolation: str = "read_uncommitted",
         follow: bool,
         debug: bool = False,
         watch: TopicWatch | None = None,
@@ -88,6 +94,7 @@ class ConsoleReader:
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "enable.partition.eof": not follow,
+                    "isolation.level": isolation,
                     # Only when retention overtakes the reader: the start was found to exist.
                     "auto.offset.reset": "earliest",
                     "error_cb": self._noticed,

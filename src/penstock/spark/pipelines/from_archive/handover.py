@@ -237,6 +237,7 @@ class ArchiveThenLive:
             self._bootstrap,
             self._topic,
             ranges,
+            isolation="read_committed",  # as what the archive has
             follow=self._follow,
             debug=self._debug,
             watch=watch,
