@@ -1,4 +1,4 @@
-"""WriteTxnMarkers of clients that name producers which are none, or ever new ones: log and relays are left alone."""
+"""WriteTxnMarkers, also of brokers, for producers that are none, or ever new ones: log and relays are left alone."""
 
 import asyncio
 
@@ -36,7 +36,7 @@ async def mark(asked: Asked, producer_id: int, epoch: int = 0) -> ErrorCode:
         coordinator_epoch=0,
     )
     request = write_txn_markers.WriteTxnMarkersRequest(markers=[marker])
-    answer = await asked.ask(ApiKey.WRITE_TXN_MARKERS, request, 1)
+    answer = await asked.ask(ApiKey.WRITE_TXN_MARKERS, request, 1, broker=2)
     return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
 
 
