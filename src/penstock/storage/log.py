@@ -134,9 +134,8 @@ class Log:
         if self.failed:
             raise self._offline()
         active = self._active
-        size, offset = len(batch), self.end_offset
+        size, offset, position = len(batch), self.end_offset, active.size
         last = offset + header.last_offset_delta
-        position = active.size
         is_full = position and (position + size > self._segment_bytes or self._index_is_full)
         is_far = last - active.base_offset > RELATIVE_OFFSET_MAX
         if is_full or is_far or (position and self._active_is_old(header, now_ms)):
@@ -158,14 +157,18 @@ class Log:
                 active.file.pwrite(batch, active.size)
             except StorageError as error:
                 raise self._write_failed(active, error) from error
-        if leader_epoch > self.epochs.latest:
-            self.epochs.assign(leader_epoch, offset)
-        active.appended(header, offset, size, self._index_interval_bytes)
-        self.end_offset = last + 1
-        if header.producer_id >= 0:
-            aborted = self.producers.record(header, offset, batch)
-            if aborted is not None:
-                self.row.aborted.add(active.base_offset, aborted)
+        try:
+            if leader_epoch > self.epochs.latest:
+                self.epochs.assign(leader_epoch, offset)
+            active.appended(header, offset, size, self._index_interval_bytes)
+            self.end_offset = last + 1
+            if header.producer_id >= 0:
+                aborted = self.producers.record(header, offset, batch)
+                if aborted is not None:
+                    self.row.aborted.add(active.base_offset, aborted)
+        except BaseException:  # a defect: the file has what memory has not, so only opening it again can tell
+            self.sync_failed()
+            raise
         self.unsynced_bytes += size
         self._cost_since_checkpoint += size + SCAN_COST_PER_BATCH
         return offset
@@ -220,9 +223,7 @@ class Log:
         except StorageError as error:
             raise self._write_failed(None, error) from error
         self.row.add(segment)
-        self._active = segment
-        self._active_since_ms = now_ms
-        self._index_is_full = False
+        self._active, self._active_since_ms, self._index_is_full = segment, now_ms, False
         self._roll_after_ms = roll_after_ms(self._settings, segment.stem)
         self.unsynced.names = self._checkpoint_due = True
         return segment
@@ -393,8 +394,7 @@ class Log:
         self.synced_end = self.end()
         self.epochs.truncate_from(self.end_offset)
         self.producers = done.producers.in_place_of(self.producers)
-        self._point, self._point_in_doubt = done.point, False
-        self.cleaned, self.cleaned_in_doubt = done.cleaned, False
-        self._epochs_saved, self._checkpoint_due = None, True
+        self._point, self._point_in_doubt, self._epochs_saved = done.point, False, None
+        self.cleaned, self.cleaned_in_doubt, self._checkpoint_due = done.cleaned, False, True
         self.cuts, self.unsynced_bytes, self._index_is_full = self.cuts + 1, 0, False
         self.unsynced.clear()
