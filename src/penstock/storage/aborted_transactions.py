@@ -116,7 +116,8 @@ class AbortedTransactions:
     def cut(self, end_offset: int, last_base: int) -> None:
         """The log ends there now, in that segment; its file was cut by whoever cut the log."""
         self._generation += 1
-        self.drop([each for each in self._by_base if each > last_base])
+        # Of a segment that is cut to its beginning nothing is left, whether its list was in memory or not.
+        self.drop([each for each in self._by_base if each > last_base or each >= end_offset])
         known = self._by_base.get(last_base)
         if known is None:
             return

@@ -1,13 +1,17 @@
 """What is aborted stays known, whichever lists are in memory while it is written, read and cut."""
 
+from collections.abc import Callable
+
 import pytest
 from tests.unit.storage.logs import NOW_MS, Settings, a_batch, append, opened, sync
 from tests.unit.storage.transactions import aborted_in, end, transactional
 
 from penstock.core.errors import ApiError
+from penstock.storage import aborted_transactions
 from penstock.storage.aborted_transactions import AbortedTransactions
 from penstock.storage.log import Log
 from penstock.storage.open_transactions import OpenTransactions
+from penstock.storage.replicated import truncate
 from penstock.storage.segment import ColdRead
 from penstock.testing.mem_files import MemFiles
 
@@ -109,3 +113,74 @@ def test_a_defect_behind_the_write_takes_the_log_offline(
 
 def _raise(*_: object) -> None:
     raise ZeroDivisionError
+
+
+def sealed_and_cold(files: MemFiles, lead: Callable[[Log], None]) -> Log:
+    log = opened(files).log
+    lead(log)
+    append(log, transactional((1, 0, 0)))
+    end(log, 1, committed=False)
+    log.roll(NOW_MS)
+    append(log, a_batch())
+    sync(log, checkpoint=True)
+    assert len(log.row.aborted.cold()) == 1
+    return log
+
+
+def a_segment(log: Log) -> None:
+    append(log, a_batch())
+    log.roll(NOW_MS)
+
+
+def test_a_log_is_cut_to_the_beginning_of_a_segment_whose_list_is_not_in_memory() -> None:
+    log = sealed_and_cold(MemFiles(), a_segment)
+    truncate(log, 1)
+    assert not log.row.aborted
+    append(log, transactional((1, 0, 0)))
+    end(log, 1, committed=False)
+    assert aborted_in(log, 0, 3) == [(1, 1)]
+
+
+def test_what_was_aborted_behind_such_a_cut_is_known_after_a_restart() -> None:
+    files = MemFiles()
+    log = sealed_and_cold(files, a_segment)
+    truncate(log, 1)
+    append(log, transactional((2, 0, 0)))
+    end(log, 2, committed=False)
+    assert log.producers.transactions.first_offset(2) == -1
+    sync(log, checkpoint=True)
+    log = opened(files.kill()).log
+    assert log.producers.transactions.first_unstable(log.end_offset) is None
+    assert aborted_in(log, 0, log.end_offset) == [(2, 1)]
+
+
+def two_batches(log: Log) -> None:
+    append(log, a_batch())
+    append(log, a_batch())
+
+
+@pytest.mark.parametrize("cut_in", ["the reading", "the way back to the loop"])
+def test_what_was_read_before_a_cut_is_not_taken_for_what_is_there(
+    cut_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = sealed_and_cold(MemFiles(), two_batches)
+    load = aborted_transactions.load
+
+    def cut_behind(*args: object) -> object:
+        found = load(*args)  # type: ignore[arg-type]
+        patch.undo()
+        truncate(log, 2)
+        return found
+
+    with pytest.raises(ColdRead) as cold:
+        log.row.aborted.between(0, 4, log.row.rebuild_aborted)
+    if cut_in == "the reading":
+        with monkeypatch.context() as patch:
+            patch.setattr(aborted_transactions, "load", cut_behind)
+            cold.value.warm()
+    else:
+        cold.value.warm()
+        truncate(log, 2)
+    append(log, transactional((1, 0, 0)))  # 2, of the next leader's
+    end(log, 1, committed=True)
+    assert aborted_in(log, 0, 4) == []
