@@ -42,15 +42,16 @@ class Story:
         self.sequences = dict.fromkeys(range(PRODUCERS), 0)
         self.high_watermark = 0
         self.look_chance = self.rng.choice([0.5, 0.1, 0.01])
-        self.commit_chance = self.rng.choice([1, 0.3])
+        self.commit_chance = self.rng.choice([1, 0.3, 0.02])
         self.cold_reads: list[ColdRead] = []  # that readers wait for
         self.log = opened(self.files, self.settings).log
 
     def run(self, steps: int) -> None:
-        acts = [self.write] * 8 + [self.end] * 6 + [self.plain, self.commit] + [self.roll] * 2
+        acts = [self.write] * 8 + [self.end] * 6 + [self.plain, self.commit, self.roll]
         acts += [self.sync] * 3 + [self.checkpoint] * 2 + [self.look_somewhere] * 4
         acts += [self.come_to_read, self.read_file]
         troubles = [self.cut, self.cut_to_a_base, self.expire, self.kill, self.power_cut, self.damage]
+        troubles.append(self.cut_beside_a_read)
         acts += self.rng.sample(troubles, self.rng.choice([0, 2, len(troubles)]))
         for _ in range(steps):
             self.rng.choice(acts)()
@@ -175,9 +176,11 @@ class Story:
     # -- readers ---------------------------------------------------------------------------------------------
 
     def look_somewhere(self) -> None:
-        first = self.rng.randint(self.log.start_offset, self.log.end_offset)
-        stop = self.rng.randint(first, min(first + 3, self.log.end_offset))
-        self.check_aborted(first, stop, transactions_of(self.written))
+        transactions = transactions_of(self.written)
+        for _ in range(self.rng.choice([1, 1, 8])):
+            first = self.rng.randint(self.log.start_offset, self.log.end_offset)
+            stop = self.rng.randint(first, min(first + 3, self.log.end_offset))
+            self.check_aborted(first, stop, transactions)
 
     def come_to_read(self) -> None:
         first = self.rng.randint(self.log.start_offset, self.log.end_offset)
@@ -191,6 +194,14 @@ class Story:
         """For one of them; whatever comes next may come before it goes on."""
         if self.cold_reads:
             self.cold_reads.pop(self.rng.randrange(len(self.cold_reads))).warm()
+
+    def cut_beside_a_read(self) -> None:
+        """It has the lists of before the cut."""
+        self.come_to_read()
+        while self.cold_reads:
+            self.read_file()
+        self.cut()
+        self.check()
 
     # -- what must hold --------------------------------------------------------------------------------------
 

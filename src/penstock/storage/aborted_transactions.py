@@ -166,7 +166,7 @@ class AbortedTransactions:
             known = self._by_base[base]
             if known.saved is None:
                 here = [(each, self._by_base[each].saved) for each in self._from(first)]
-                raise ColdRead(partial(self._load, self._generation, here, end, rebuild))
+                raise ColdRead(partial(self._load, self._generation, here, (first, end), rebuild))
             for part in (known.saved, known.unsaved):
                 for transaction in part[_count_below(part, first) :]:
                     if transaction.first_offset < end:
@@ -183,10 +183,11 @@ class AbortedTransactions:
         self,
         generation: int,
         here: list[tuple[int, list[AbortedTransaction] | None]],
-        end: int,
+        wanted: tuple[int, int],
         rebuild: Rebuild,
     ) -> None:
-        """All that a reader up to `end` needs and is not `here`. Blocks; the loop takes it over, or not."""
+        """All that a reader of `wanted` needs and is not `here`. Blocks; the loop takes it over, or not."""
+        first, end = wanted
         read = _Read(generation, [], {}, set())
         for base, known in here:
             read.needed.append(base)
@@ -196,7 +197,7 @@ class AbortedTransactions:
                     known = rebuild(base)
                     read.rebuilt.add(base)
                 read.loaded[base] = known
-            if any(each.last_stable_offset >= end for each in known):
+            if any(each.last_stable_offset >= end for each in known[_count_below(known, first) :]):
                 break
         self._read.append(read)
 

@@ -184,3 +184,15 @@ def test_what_was_read_before_a_cut_is_not_taken_for_what_is_there(
     append(log, transactional((1, 0, 0)))  # 2, of the next leader's
     end(log, 1, committed=True)
     assert aborted_in(log, 0, 4) == []
+
+
+def test_who_reads_nothing_behind_a_list_that_is_in_memory_gets_on() -> None:
+    """What is read of files for it ends where it looks at them, at the first transaction behind its own place."""
+    log, _, _ = nine_segments(MemFiles())
+    sync(log, checkpoint=True)
+    base = log.segments[3].base_offset
+    assert aborted_in(log, base, base + 2) == [(1, base)]
+    assert log.row.aborted.cold() == [
+        each.base_offset for each in log.segments[:-1] if each.base_offset != base
+    ]
+    assert aborted_in(log, base + 2, base + 2) == []
