@@ -3,6 +3,9 @@
 A random story writes to a log, makes it durable, cuts it, deletes its beginning, kills it and takes its power away in
 the midst of a job, beside a list of what was written. Open transactions, the first unstable offset and the lists of
 aborted transactions must be what one gets by looking at the list.
+
+Who looks at all of it after every step keeps all of it in memory: so some stories are looked at seldom, or by readers
+in several places, who come late, and more segments have aborted transactions than stay in memory.
 """
 
 import os
@@ -23,6 +26,7 @@ from tests.unit.storage.transactions import (
 from penstock.storage.layout import RECOVERY_POINT_FILE, TXN_INDEX
 from penstock.storage.replicated import truncate
 from penstock.storage.retention import RetentionLimits
+from penstock.storage.segment import ColdRead
 from penstock.testing.mem_files import MemFiles
 
 SEEDS = int(os.environ.get("PENSTOCK_TRANSACTION_LOG_SEEDS", "100"))
@@ -37,18 +41,23 @@ class Story:
         self.written: list[Written] = []
         self.sequences = dict.fromkeys(range(PRODUCERS), 0)
         self.high_watermark = 0
+        self.look_chance = self.rng.choice([0.5, 0.1, 0.01])
+        self.commit_chance = self.rng.choice([1, 0.3, 0.02])
+        self.cold_reads: list[ColdRead] = []  # that readers wait for
         self.log = opened(self.files, self.settings).log
 
     def run(self, steps: int) -> None:
         acts = [self.write] * 8 + [self.end] * 6 + [self.plain, self.commit, self.roll]
-        acts += (
-            [self.sync] * 3
-            + [self.checkpoint] * 2
-            + [self.cut, self.expire, self.kill, self.power_cut, self.damage]
-        )
+        acts += [self.sync] * 3 + [self.checkpoint] * 2 + [self.look_somewhere] * 4
+        acts += [self.come_to_read, self.read_file]
+        troubles = [self.cut, self.cut_to_a_base, self.expire, self.kill, self.power_cut, self.damage]
+        troubles.append(self.cut_beside_a_read)
+        acts += self.rng.sample(troubles, self.rng.choice([0, 2, len(troubles)]))
         for _ in range(steps):
             self.rng.choice(acts)()
-            self.check()
+            if self.rng.random() < self.look_chance:
+                self.check()
+        self.check()
 
     # -- what happens ----------------------------------------------------------------------------------------
 
@@ -72,6 +81,8 @@ class Story:
         self.store(a_batch(), -1, None)
 
     def commit(self) -> None:
+        if self.rng.random() > self.commit_chance:
+            return
         ends = [
             each.next_offset
             for each in self.written
@@ -97,6 +108,11 @@ class Story:
     def cut(self) -> None:
         if self.log.end_offset > self.high_watermark:
             self.cut_to(self.rng.randint(self.high_watermark, self.log.end_offset))
+
+    def cut_to_a_base(self) -> None:
+        bases = [segment.base_offset for segment in self.log.segments]
+        if found := [base for base in bases if self.high_watermark <= base < self.log.end_offset]:
+            self.cut_to(self.rng.choice(found))
 
     def cut_to(self, offset: int) -> None:
         truncate(self.log, offset)
@@ -153,8 +169,39 @@ class Story:
         self.kill()
 
     def reopen(self) -> None:
+        self.cold_reads.clear()
         self.log = opened(self.files, self.settings).log
         self.forget_from(self.log.end_offset)
+
+    # -- readers ---------------------------------------------------------------------------------------------
+
+    def look_somewhere(self) -> None:
+        transactions = transactions_of(self.written)
+        for _ in range(self.rng.choice([1, 1, 8])):
+            first = self.rng.randint(self.log.start_offset, self.log.end_offset)
+            stop = self.rng.randint(first, min(first + 3, self.log.end_offset))
+            self.check_aborted(first, stop, transactions)
+
+    def come_to_read(self) -> None:
+        first = self.rng.randint(self.log.start_offset, self.log.end_offset)
+        row = self.log.row
+        try:
+            row.aborted.between(first, self.log.end_offset, row.rebuild_aborted)
+        except ColdRead as cold:
+            self.cold_reads.append(cold)
+
+    def read_file(self) -> None:
+        """For one of them; whatever comes next may come before it goes on."""
+        if self.cold_reads:
+            self.cold_reads.pop(self.rng.randrange(len(self.cold_reads))).warm()
+
+    def cut_beside_a_read(self) -> None:
+        """It has the lists of before the cut."""
+        self.come_to_read()
+        while self.cold_reads:
+            self.read_file()
+        self.cut()
+        self.check()
 
     # -- what must hold --------------------------------------------------------------------------------------
 
@@ -197,4 +244,4 @@ class Story:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_transactions_follow_from_the_log(seed: int) -> None:
-    Story(seed).run(60)
+    Story(seed).run(250)

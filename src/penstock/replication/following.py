@@ -233,9 +233,14 @@ class Follower:
             if not partition.in_sync:
                 return False
             partition.sync_failed(str(error))
-        if partition.high_watermark > log.end_offset:
-            logger.error("%s-%d: committed records were cut off", partition.topic, partition.index)
-            partition.limits.move(log.end())
+        try:
+            if partition.high_watermark > log.end_offset:
+                logger.error("%s-%d: committed records were cut off", partition.topic, partition.index)
+                partition.limits.move(log.end())
+            elif not log.failed:
+                partition.limits.look_again()  # transactions whose markers went are open again
+        except StorageError as error:  # where that is could not be read: it is opened again
+            partition.sync_failed(str(error))
         return True
 
     async def _cut_to(self, partition: Partition, hold: Hold, offset: int) -> None:

@@ -98,16 +98,21 @@ class Limits:
         "stable",
     )
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, committed: LogEnd | None = None) -> None:
+        """Of a log of which so much is known to be committed; None: all of it.
+
+        Never from higher up, to be moved back: which markers lie behind the high watermark is forgotten as it passes.
+        """
+        end = log.end() if committed is None else committed
         self._log = log
-        self.high_watermark = self.last_stable = self.readable = self.stable = log.end()
+        self.high_watermark = self.last_stable = self.readable = self.stable = end
         self._retired: _Ceiling | None = None
         self._unstable: _Ceiling | None = None
         if log.producers.unstable:
             # Until the first move, whoever wants what is stable sees nothing: where it ends may have to be read.
             self.last_stable = self.stable = LogEnd(log.start_offset, log.segments[0].base_offset, 0)
             with suppress(StorageError):
-                self._place(log, log.end(), None)
+                self._place(log, end, None)
         self._acks: deque[tuple[int, AckWaiter]] = deque()
         # Dicts for their order: the simulation repeats exactly.
         self._waiting: dict[Reader, dict[DataWaiter, None]] = {}

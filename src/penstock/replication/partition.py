@@ -16,7 +16,7 @@ from penstock.core.lease import Lease
 from penstock.records.batch import BatchHeader
 from penstock.replication.leading import Leading
 from penstock.replication.limits import PLENTY, AckWaiter, DataWaiter, Limits, Reader
-from penstock.storage.checkpoint import SyncJob
+from penstock.storage.checkpoint import LogEnd, SyncJob
 from penstock.storage.log import Log
 from penstock.storage.replicated import end_at, find_end
 from penstock.storage.segment import Slice
@@ -67,13 +67,14 @@ class Partition:
         syncer: Syncer,
         *,
         sync_before_ack: bool,
+        committed: LogEnd | None = None,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
         self.leader_epoch = leader_epoch
-        self.limits = Limits(log)
+        self.limits = Limits(log, committed)
         self.retirement: Retirement | None = None
         # Between where readers of an earlier partition of this number stopped, and where this one begins.
         self.gap: Removed | None = None

@@ -5,13 +5,15 @@ Each segment has those whose markers it holds, in the order of these, in a file 
     version 0  producer  first offset  offset of the marker  last stable offset then
     2          8         8             8                     8
 
-Few logs have any, and of most segments nobody asks: so those of the last segment, and what no file has yet, are in
-memory, and those of others when somebody reads there. A damaged file is made anew from the log.
+Few logs have any, and of most segments nobody asks: so what no file has yet is in memory, whatever else is, and what
+files have is there for the last segment, and for others when somebody reads there. A damaged file is made anew from
+the log.
 
 The last stable offset says when to stop looking: a transaction that was aborted later began no earlier than that.
 """
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -39,18 +41,43 @@ class AbortedTransaction(NamedTuple):
 Rebuild = Callable[[int], list[AbortedTransaction]]
 
 
+class _Known:
+    """Of one segment: its file's come before those that no file has yet."""
+
+    __slots__ = ("saved", "unsaved")
+
+    def __init__(self, saved: list[AbortedTransaction] | None, unsaved: list[AbortedTransaction]) -> None:
+        self.saved = saved  # None: they are in the file alone
+        self.unsaved = unsaved
+
+    def with_saved(self, saved: list[AbortedTransaction]) -> list[AbortedTransaction]:
+        """All of them. What was read may have some that were written meanwhile, or come from the log itself."""
+        stop = _count_below(saved, self.unsaved[0].last_offset) if self.unsaved else len(saved)
+        return saved[:stop] + self.unsaved
+
+
+class _Read(NamedTuple):
+    """What a thread has read for a reader."""
+
+    generation: int  # when it was asked to
+    needed: list[int]
+    loaded: dict[int, list[AbortedTransaction]]
+    rebuilt: set[int]  # which of these no file has
+
+
 class AbortedTransactions:
     """Of one log, by the base offset of the segment. Owned by the loop; what blocks is for threads, and says so."""
 
-    __slots__ = ("_by_base", "_directory", "_files", "_persisted", "_recent")
+    __slots__ = ("_by_base", "_directory", "_files", "_generation", "_read", "_recent")
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files
         self._directory = directory
-        # Only segments that have any, oldest first; None: in the file alone.
-        self._by_base: dict[int, list[AbortedTransaction] | None] = {}
-        self._persisted: dict[int, int] = {}  # how many of them the file has
-        self._recent: list[int] = []  # read from their files, the last at the end
+        self._by_base: dict[int, _Known] = {}  # only segments that have any, oldest first
+        self._generation = 0  # what was read of files in an earlier one is not what they have
+        self._read: deque[_Read] = deque()  # by threads, and not taken over yet
+        # Whose were read from their files, the last at the end. Not the last segment's: those were never away.
+        self._recent: list[int] = []
 
     def __bool__(self) -> bool:
         return bool(self._by_base)
@@ -59,21 +86,22 @@ class AbortedTransactions:
 
     def found(self, base: int) -> None:
         """There is a file; nobody has looked into it."""
-        self._by_base[base] = None
+        self._by_base[base] = _Known(None, [])
 
     def take_over(self, base: int, transactions: list[AbortedTransaction]) -> None:
         """These are all that the segment has by now; whatever else its file has goes. Blocks."""
         saved = cut_file(self._files, self._directory, base, len(transactions))
         if transactions:
-            self._by_base[base], self._persisted[base] = transactions, saved
+            self._by_base[base] = _Known(transactions[:saved], transactions[saved:])
 
     # -- growing and shrinking -------------------------------------------------------------------------------
 
     def add(self, base: int, transaction: AbortedTransaction) -> None:
-        """Of the segment that is written to: its own are in memory."""
-        known = self._by_base.setdefault(base, [])
-        assert known is not None
-        known.append(transaction)
+        """Its marker is in the log by now: nothing that is in memory or not keeps it from being noted."""
+        known = self._by_base.get(base)
+        if known is None:
+            known = self._by_base[base] = _Known([], [])
+        known.unsaved.append(transaction)
 
     def keep_from(self, base: int) -> None:
         """Segments before that one have left the log."""
@@ -82,25 +110,30 @@ class AbortedTransactions:
     def drop(self, bases: Iterable[int]) -> None:
         for base in bases:
             self._by_base.pop(base, None)
-            self._persisted.pop(base, None)
+            if base in self._recent:
+                self._recent.remove(base)
 
     def cut(self, end_offset: int, last_base: int) -> None:
         """The log ends there now, in that segment; its file was cut by whoever cut the log."""
-        self.drop([each for each in self._by_base if each > last_base])
+        self._generation += 1
+        # Of a segment that is cut to its beginning nothing is left, whether its list was in memory or not.
+        self.drop([each for each in self._by_base if each > last_base or each >= end_offset])
         known = self._by_base.get(last_base)
-        if known is not None:
-            del known[_count_below(known, end_offset) :]
-            self._persisted[last_base] = min(self._persisted.get(last_base, 0), len(known))
-            if not known:
+        if known is None:
+            return
+        del known.unsaved[_count_below(known.unsaved, end_offset) :]
+        if known.saved is not None:
+            del known.saved[_count_below(known.saved, end_offset) :]
+            if not known.saved and not known.unsaved:
                 self.drop([last_base])
 
     # -- saving ----------------------------------------------------------------------------------------------
 
     def unsaved(self) -> list["UnsavedTransactions"]:
         return [
-            UnsavedTransactions(base, list(known), self._persisted.get(base, 0))
+            UnsavedTransactions(base, list(known.unsaved), None if known.saved is None else len(known.saved))
             for base, known in self._by_base.items()
-            if known is not None and len(known) > self._persisted.get(base, 0)
+            if known.unsaved
         ]
 
     def saved(self, done: Iterable["UnsavedTransactions"], active_base: int) -> None:
@@ -109,9 +142,15 @@ class AbortedTransactions:
             known = self._by_base.get(base)
             if known is None:
                 continue
-            self._persisted[base] = max(self._persisted.get(base, 0), len(written))
-            if base != active_base and len(known) == len(written):
-                self._by_base[base] = None
+            del known.unsaved[: len(written)]
+            if known.saved is None:
+                self._generation += 1
+            else:
+                known.saved += written
+        recent = {active_base, *self._recent}
+        for base, known in self._by_base.items():
+            if base not in recent and not known.unsaved:
+                known.saved = None
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -120,43 +159,71 @@ class AbortedTransactions:
 
         ColdRead: they are in a file.
         """
+        if self._read:
+            self._take_read()
         found = []
         for base in self._from(first):
             known = self._by_base[base]
-            if known is None:
-                raise ColdRead(partial(self._load, first, end, rebuild))
-            for transaction in known[_count_below(known, first) :]:
-                if transaction.first_offset < end:
-                    found.append((transaction.first_offset, transaction.producer_id))
-                if transaction.last_stable_offset >= end:
-                    return _by_first(found)
+            if known.saved is None:
+                here = [(each, self._by_base[each].saved) for each in self._from(first)]
+                raise ColdRead(partial(self._load, self._generation, here, (first, end), rebuild))
+            for part in (known.saved, known.unsaved):
+                for transaction in part[_count_below(part, first) :]:
+                    if transaction.first_offset < end:
+                        found.append((transaction.first_offset, transaction.producer_id))
+                    if transaction.last_stable_offset >= end:
+                        return _by_first(found)
         return _by_first(found)
 
     def _from(self, offset: int) -> Iterator[int]:
         bases = list(self._by_base)
         yield from bases[max(bisect_right(bases, offset) - 1, 0) :]
 
-    def _load(self, first: int, end: int, rebuild: Rebuild) -> None:
-        """All that such a reader needs. Blocks. The log may have changed meanwhile: then nobody asks for them."""
-        needed = []
-        for base in self._from(first):
-            needed.append(base)
-            known = self._by_base.get(base) or self._loaded(base, rebuild)
-            if any(each.last_stable_offset >= end for each in known):
+    def _load(
+        self,
+        generation: int,
+        here: list[tuple[int, list[AbortedTransaction] | None]],
+        wanted: tuple[int, int],
+        rebuild: Rebuild,
+    ) -> None:
+        """All that a reader of `wanted` needs and is not `here`. Blocks; the loop takes it over, or not."""
+        first, end = wanted
+        read = _Read(generation, [], {}, set())
+        for base, known in here:
+            read.needed.append(base)
+            if known is None:
+                known = load(self._files, self._directory, base)
+                if known is None:
+                    known = rebuild(base)
+                    read.rebuilt.add(base)
+                read.loaded[base] = known
+            if any(each.last_stable_offset >= end for each in known[_count_below(known, first) :]):
                 break
-        recent = [base for base in self._recent if base not in needed]
-        for old in recent[:-_KEPT]:
-            if len(self._by_base.get(old) or ()) == self._persisted.get(old):
-                self._by_base[old] = None
-        self._recent = recent[-_KEPT:] + needed
+        self._read.append(read)
 
-    def _loaded(self, base: int, rebuild: Rebuild) -> list[AbortedTransaction]:
-        known = load(self._files, self._directory, base)
-        saved = 0 if known is None else len(known)  # one that is made anew is saved again
-        known = rebuild(base) if known is None else known
-        if base in self._by_base and self._by_base[base] is None:
-            self._persisted[base], self._by_base[base] = saved, known
-        return known
+    def _take_read(self) -> None:
+        """Into memory, on the loop: a cut may have come in between, and others take it from there."""
+        read = [self._read.popleft() for _ in range(len(self._read))]
+        read = [each for each in read if each.generation == self._generation]
+        loaded = {base: each for each in read for base in each.loaded if base in self._by_base}
+        needed = {base: None for each in read for base in each.needed}
+        others = [base for base in self._recent if base not in needed]
+        for base in others[:-_KEPT]:
+            if not self._by_base[base].unsaved:
+                self._by_base[base].saved = None
+        were_read = {*self._recent, *loaded}
+        self._recent = others[-_KEPT:] + [base for base in needed if base in were_read]
+        for base, each in loaded.items():
+            known = self._by_base[base]
+            if known.saved is not None:
+                continue
+            transactions = known.with_saved(each.loaded[base])
+            if base in each.rebuilt:  # to be saved again
+                known.saved, known.unsaved = [], transactions
+            else:
+                known.saved = transactions[: len(transactions) - len(known.unsaved)]
+            if not transactions:
+                self.drop([base])  # all that it had was cut
 
     def read(self, bases: Iterable[int], rebuild: Rebuild) -> dict[int, list[AbortedTransaction]]:
         """Of sealed segments, from their files, and not kept in memory. Blocks."""
@@ -167,16 +234,16 @@ class AbortedTransactions:
         return found
 
     def cold(self) -> list[int]:
-        return [base for base, known in self._by_base.items() if known is None]
+        return [base for base, known in self._by_base.items() if known.saved is None]
 
     def all(self, loaded: dict[int, list[AbortedTransaction]]) -> list[AbortedTransaction] | None:
         """With those of cold segments, as somebody has loaded them; None: some are missing."""
         found: list[AbortedTransaction] = []
         for base, known in self._by_base.items():
-            part = loaded.get(base) if known is None else known
+            part = loaded.get(base) if known.saved is None else known.saved
             if part is None:
                 return None
-            found += part
+            found += known.with_saved(part)
         return found
 
 
@@ -185,14 +252,15 @@ class UnsavedTransactions(NamedTuple):
 
     base: int
     transactions: list[AbortedTransaction]
-    persisted: int
+    behind: int | None  # so many that the file has; None: behind all of them
 
     def save(self, files: Files, directory: Path, *, durable: bool) -> None:
         file = files.open(_path(directory, self.base), create=True)
         try:
-            rest = b"".join(_ENTRY.pack(_VERSION, *each) for each in self.transactions[self.persisted :])
-            file.pwrite(rest, self.persisted * _ENTRY.size)
-            file.truncate(len(self.transactions) * _ENTRY.size)
+            behind = file.size() // _ENTRY.size if self.behind is None else self.behind
+            data = b"".join(_ENTRY.pack(_VERSION, *each) for each in self.transactions)
+            file.pwrite(data, behind * _ENTRY.size)
+            file.truncate((behind + len(self.transactions)) * _ENTRY.size)
             if durable:
                 file.sync()
         finally:

@@ -160,14 +160,18 @@ class Log:
                 active.file.pwrite(batch, active.size)
             except StorageError as error:
                 raise self._write_failed(active, error) from error
-        if leader_epoch > self.epochs.latest:
-            self.epochs.assign(leader_epoch, offset)
-        active.appended(header, offset, size, self._index_interval_bytes)
-        self.end_offset = last + 1
-        if header.producer_id >= 0:
-            aborted = self.producers.record(header, offset, batch)
-            if aborted is not None:
-                self.row.aborted.add(active.base_offset, aborted)
+        try:
+            if leader_epoch > self.epochs.latest:
+                self.epochs.assign(leader_epoch, offset)
+            active.appended(header, offset, size, self._index_interval_bytes)
+            self.end_offset = last + 1
+            if header.producer_id >= 0:
+                aborted = self.producers.record(header, offset, batch)
+                if aborted is not None:
+                    self.row.aborted.add(active.base_offset, aborted)
+        except BaseException:  # a defect: the file has what memory has not, so only opening it again can tell
+            self.sync_failed()
+            raise
         self.unsynced_bytes += size
         self._cost_since_checkpoint += size + SCAN_COST_PER_BATCH
         return offset
@@ -392,8 +396,7 @@ class Log:
         self.synced_end = self.end()
         self.epochs.truncate_from(self.end_offset)
         self.producers = done.producers.in_place_of(self.producers)
-        self._point, self._point_in_doubt = done.point, False
-        self.cleaned, self.cleaned_in_doubt = done.cleaned, False
-        self._epochs_saved, self._checkpoint_due = None, True
+        self._point, self._point_in_doubt, self._epochs_saved = done.point, False, None
+        self.cleaned, self.cleaned_in_doubt, self._checkpoint_due = done.cleaned, False, True
         self.cuts, self.unsynced_bytes, self._index_is_full = self.cuts + 1, 0, False
         self.unsynced.clear()

@@ -260,7 +260,11 @@ class Hosting:
         return not self._roles.may_play() and self._node in (*state.isr, *state.eligible)
 
     def _replica(self, image: TopicImage, config: TopicConfig, index: int, recovered: Recovered) -> Partition:
-        state = image.partitions[index]
+        state, committed = image.partitions[index], None
+        if len(state.replicas) > 1:
+            known = self._marks.of(image.id, index).committed(recovered.log.epochs)
+            offset = min(max(known, recovered.log.start_offset), recovered.log.end_offset)
+            committed = end_at(recovered.log, offset)
         partition = Partition(
             image.name,
             image.id,
@@ -269,14 +273,11 @@ class Hosting:
             state.leader_epoch,
             self._group_commit,
             sync_before_ack=config.syncs_before_ack(state.assured),
+            committed=committed,
         )
         partition.is_leader = False  # until it is told so
         partition.gap = image.removed.get(index)
         partition.replica_count, partition.assured_count = len(state.replicas), state.assured
-        if partition.replica_count > 1:
-            known = self._marks.of(image.id, index).committed(recovered.log.epochs)
-            offset = min(max(known, recovered.log.start_offset), recovered.log.end_offset)
-            partition.limits.move(end_at(recovered.log, offset))
         recovered.log.producers.join(self._table.producers)
         return partition
 

@@ -21,8 +21,9 @@ ANYWHERE = (1 << 63) - 1
 class Cleaned(NamedTuple):
     # Everything below it is clean. It may be behind, for cleaning what is clean changes nothing, and is never ahead.
     offset: int = 0
-    # Below it tombstones may be missing that once were there: a copy that ends before it may have missed them, and keep
-    # what they deleted. It may be ahead, and is never behind.
+    # Below it tombstones, and markers of transactions, may be missing that once were there: a copy that ends before it
+    # may have missed them, and keep what they deleted, or take what they aborted for open. It may be ahead, and is
+    # never behind.
     tombstones: int = 0
     # Records below it may have taken earlier ones with them, in a round that was perhaps never finished: whoever has to
     # give them up lacks what they took. It may be ahead, and is never behind.

@@ -18,7 +18,7 @@ class CleanedSegment(NamedTuple):
     max_timestamp: int
     changed: bool  # False: it would be the same as before, and was not kept
     read_bytes: int
-    tombstones_to: int  # behind the last tombstone that is left out
+    tombstones_to: int  # behind the last tombstone, or marker, that is left out
 
 
 class Learned(NamedTuple):

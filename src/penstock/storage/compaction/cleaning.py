@@ -171,7 +171,8 @@ class CleanRound:
     def _kept_markers(self, header: BatchHeader, payload: Buffer) -> tuple[list[Walked], bool]:
         """The records that stay, and whether they are to be given a delete horizon."""
         needless = self._transactions.is_marker_of_nothing(header)
-        if needless and header.has_delete_horizon and self._job.now_ms >= header.base_timestamp:
+        if needless and self._may_go(header, header.base_offset):
+            self._went(header.last_offset)
             return [], False
         kept = list(walk(payload, header.record_count))
         return kept, needless and not header.has_delete_horizon
@@ -182,18 +183,25 @@ class CleanRound:
         kept: list[Walked] = []
         tombstones = False
         get, base, last_mapped = self._map.get, header.base_offset, self._last_mapped
-        tombstones_stay = not header.has_delete_horizon or self._job.now_ms < header.base_timestamp
         for record in walk(payload, header.record_count):
             offset = base + record.offset_delta
             if offset <= last_mapped:
                 if record.key is None or get(record.key) > offset:
                     continue
-                if not record.has_value and not tombstones_stay and offset < self._job.tombstones_stay_from:
-                    self._tombstones_to = max(self._tombstones_to, offset + 1)
+                if not record.has_value and self._may_go(header, offset):
+                    self._went(offset)
                     continue
             tombstones = tombstones or not record.has_value
             kept.append(record)
         return kept, tombstones and not header.has_delete_horizon
+
+    def _may_go(self, header: BatchHeader, offset: int) -> bool:
+        """A tombstone, or a marker: past its delete horizon, and no follower is on its way to it (ADR 14)."""
+        is_due = header.has_delete_horizon and self._job.now_ms >= header.base_timestamp
+        return is_due and offset < self._job.tombstones_stay_from
+
+    def _went(self, offset: int) -> None:
+        self._tombstones_to = max(self._tombstones_to, offset + 1)
 
     # -- reading -------------------------------------------------------------------------------------------
 

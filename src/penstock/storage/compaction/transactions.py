@@ -2,7 +2,8 @@
 
 Records of an aborted transaction go at once and replace nothing. The marker that ends a transaction is needed as long
 as there are records of it: in the first round that finds none it gets a delete horizon, as a tombstone does, and goes
-when that has passed. Only transactions that have ended are ever compacted: nothing above the last stable offset is.
+when that has passed; replicas that were away meanwhile have missed it, as they would a tombstone (ADR 14). Only
+transactions that have ended are ever compacted: nothing above the last stable offset is.
 """
 
 from collections.abc import Iterable
