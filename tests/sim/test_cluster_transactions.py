@@ -1,0 +1,28 @@
+"""Transactions with three brokers under everything that can happen to them, seed by seed (invariant 5).
+
+Whoever reads what is committed sees no aborted record and no half transaction; nothing that was acknowledged as committed
+is lost; values of one producer come in their order; what was read stays so. Offsets that groups commit inside of
+transactions agree with the results. Once the producers are gone, no transaction stays open.
+"""
+
+import os
+
+import pytest
+from tests.sim.cluster_transactions import TransactionStory
+
+from penstock.testing.sim_loop import SimLoop
+
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "8"))
+FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
+
+
+def run_story(seed: int) -> TransactionStory:
+    with SimLoop(seed) as loop:
+        story = TransactionStory(loop)
+        story.tell()
+        return story
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+def test_readers_see_whole_transactions_and_no_others(seed: int) -> None:
+    run_story(seed)
