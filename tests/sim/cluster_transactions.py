@@ -22,6 +22,7 @@ from tests.sim.transactional_clients import (
 
 from penstock.groups.transactions.states import IDLE
 from penstock.replication.partition import Partition
+from penstock.testing.sim_broker import SESSION_SECONDS
 from penstock.testing.sim_loop import SimLoop
 
 IDS = 4
@@ -84,7 +85,25 @@ class TransactionStory(Story):
             self._replace_a_producer()
         if self._asleep and self.rng.random() < 0.5:
             self._wake(self._asleep.pop(self.rng.randrange(len(self._asleep))))
-        super().misfortune()
+        if self.rng.random() < 0.2:
+            self._replace_a_leader_that_does_not_hear_of_it()
+        else:
+            super().misfortune()
+
+    def _replace_a_leader_that_does_not_hear_of_it(self) -> None:
+        """Of coordinators mostly; producers look for the others again and again, and may find the one that was."""
+        leader = self.rng.choice([state.leader for state in self.states()])
+        if leader < 0 or not self.machines[leader - 1].ready:
+            return
+        machine = self.machines[leader - 1]
+        machine.cut_off()
+        end = self.loop.time() + SESSION_SECONDS * self.rng.uniform(2, 4)
+        while self.loop.time() < end:
+            self.let_pass(self.rng.uniform(0.05, 0.5))
+            for name in self.transactions.latest.values():
+                if self.rng.random() < 0.5:
+                    self.loop.network.cut(name, self.rng.choice(self.names))
+        machine.reach_store()
 
     def _replace_a_producer(self) -> None:
         number = self.rng.randrange(IDS)

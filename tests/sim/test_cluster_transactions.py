@@ -1,8 +1,8 @@
 """Transactions with three brokers under everything that can happen to them, seed by seed (invariant 5).
 
-Whoever reads what is committed sees no aborted record and no half transaction; nothing that was acknowledged as committed
-is lost; values of one producer come in their order; what was read stays so. Offsets that groups commit inside of
-transactions agree with the results. Once the producers are gone, no transaction stays open.
+Whoever reads what is committed sees no aborted record and no half transaction; nothing that was acknowledged as
+committed is lost; values of one producer come in their order; what was read stays so. Offsets that groups commit inside
+of transactions agree with the results. Once the producers are gone, no transaction stays open.
 """
 
 import os

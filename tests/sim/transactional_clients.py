@@ -1,9 +1,9 @@
 """Transactional producers of both kinds, and readers of what they commit, in a simulated cluster.
 
-The first kind (librdkafka, kafka-python) adds partitions before it writes to them and keeps its epoch. The second (Java,
-franz-go) leaves it to leaders, and every end raises the epoch. Who is not sure what became of a batch aborts and has its
-epoch raised; the first kind also where it is not sure of any other request: one that comes late would count for the next
-transaction, which is the hole that the second kind was made to close.
+The first kind (librdkafka, kafka-python) adds partitions before it writes to them and keeps its epoch. The second
+(Java, franz-go) leaves it to leaders, and every end raises the epoch. Who is not sure what became of a batch aborts and
+has its epoch raised; the first kind also where it is not sure of any other request: one that comes late would count
+for the next transaction, which is the hole that the second kind was made to close.
 """
 
 import asyncio
@@ -198,7 +198,9 @@ class Producer:
         client, version = self._leaders[partition], 12 if self._second else 9
         while True:
             try:
-                answered = await self._fatefully(client.ask_leader, partition, ApiKey.PRODUCE, request, version)
+                answered = await self._fatefully(
+                    client.ask_leader, partition, ApiKey.PRODUCE, request, version
+                )
             except NETWORK_TROUBLE:
                 await asyncio.sleep(0.05)
                 continue
@@ -338,9 +340,11 @@ class Reader:
                 await asyncio.sleep(0.05)
 
     async def to_the_end(self) -> dict[int, bytes]:
-        while not (await self.step(0) and self.offset >= self.end):
-            await asyncio.sleep(0.02)
-        return self.found
+        while True:
+            if not await self.step(0):
+                await asyncio.sleep(0.02)
+            elif self.offset >= self.end:
+                return self.found
 
     async def step(self, max_wait_ms: int) -> bool:
         """False: nobody could tell."""
