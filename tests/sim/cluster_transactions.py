@@ -47,6 +47,11 @@ class TransactionStory(Story):
         self._processes: list[str] = []
         self._asleep: list[str] = []
 
+    def create(self, configs: dict[str, str]) -> None:
+        # Where batches are opened first, much may come between the coordinator's word and the append.
+        codec = self.rng.choice(["producer", "gzip"])
+        super().create({**configs, "compression.type": codec})
+
     def begin_to_write(self) -> None:
         for number in range(IDS):
             self._start_producer(number)
@@ -85,10 +90,21 @@ class TransactionStory(Story):
             self._replace_a_producer()
         if self._asleep and self.rng.random() < 0.5:
             self._wake(self._asleep.pop(self.rng.randrange(len(self._asleep))))
+        if self.rng.random() < 0.4:
+            self._hold_back_what_a_producer_sends()
         if self.rng.random() < 0.2:
             self._replace_a_leader_that_does_not_hear_of_it()
         else:
             super().misfortune()
+
+    def _hold_back_what_a_producer_sends(self) -> None:
+        """To one broker; the others go on hearing of it, and it may give up meanwhile what then arrives."""
+        name, broker = self.transactions.latest[self.rng.randrange(IDS)], self.rng.choice(self.names)
+        for _ in range(self.rng.randint(1, 3)):
+            self.loop.network.stall(name, broker, one_way=True)
+            self.let_pass(self.rng.uniform(0.1, 0.8))
+            self.loop.network.heal(name, broker)
+            self.let_pass(self.rng.uniform(0.0, 0.3))
 
     def _replace_a_leader_that_does_not_hear_of_it(self) -> None:
         """Of coordinators mostly; producers look for the others again and again, and may find the one that was."""

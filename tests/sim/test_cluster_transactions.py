@@ -8,7 +8,9 @@ of transactions agree with the results. Once the producers are gone, no transact
 import os
 
 import pytest
+from tests.sim.cluster_planted import Plant, goes_wrong
 from tests.sim.cluster_transactions import TransactionStory
+from tests.sim.transactions_planted import PLANTED
 
 from penstock.testing.sim_loop import SimLoop
 
@@ -26,3 +28,16 @@ def run_story(seed: int) -> TransactionStory:
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
 def test_readers_see_whole_transactions_and_no_others(seed: int) -> None:
     run_story(seed)
+
+
+# Found something once: 12 was told by a coordinator that was replaced that nobody knew it.
+@pytest.mark.parametrize("seed", [12])
+def test_a_story_that_once_went_wrong(seed: int) -> None:
+    run_story(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert any(goes_wrong(run_story, seed) for seed in range(100))

@@ -7,7 +7,7 @@ for the next transaction, which is the hole that the second kind was made to clo
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any, NoReturn
 
@@ -34,6 +34,7 @@ from penstock.wire.kafka.generated import (
 TRANSACTIONAL = 1  # the key type of FindCoordinator
 _TIMEOUTS_MS = (1_500, 3_000, 8_000)
 _DIES = 0.008  # at each request
+_IMPATIENT = 0.2
 _ELSEWHERE = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -144,14 +145,10 @@ class Producer:
         try:
             if not self._second:
                 await self._add(partitions)
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    for partition in partitions:
-                        tasks.create_task(self._write(transaction, partition))
-                    if with_offsets:
-                        tasks.create_task(self._send_offsets(transaction))
-            except* (Fenced, Died, Hopeless) as group:
-                raise group.exceptions[0] from None
+            works = [self._write(transaction, partition) for partition in partitions]
+            if with_offsets:
+                works.append(self._send_offsets(transaction))
+            await self._together(works)
             await asyncio.sleep(rng.choice([0.0, 0.0, 0.0, 0.05, 0.2, 2.0]))
             await self._end(transaction, committed=commits)
         except Hopeless:
@@ -166,6 +163,20 @@ class Producer:
         if self._unsure and not self._second:
             await self._init()
         self._unsure = False
+
+    async def _together(self, works: list[Coroutine[Any, Any, None]]) -> None:
+        """Some have no patience: what is under way then arrives, or does not, while the transaction is aborted."""
+        patience_s = self._rng.choice([0.01, 0.05, 0.3]) if self._rng.random() < _IMPATIENT else None
+        try:
+            try:
+                async with asyncio.timeout(patience_s), asyncio.TaskGroup() as tasks:
+                    for work in works:
+                        tasks.create_task(work)
+            except TimeoutError:
+                raise Hopeless from None
+        except* (Violation, Fenced, Died, Hopeless) as group:
+            found = sorted(group.exceptions, key=lambda error: not isinstance(error, Violation))
+            raise found[0] from None
 
     async def _add(self, partitions: list[int]) -> None:
         topic = add_partitions_to_txn.AddPartitionsToTxnTopic(name=TOPIC, partitions=partitions)
