@@ -22,7 +22,7 @@ from tests.sim.transactional_clients import (
 
 from penstock.groups.transactions.states import IDLE
 from penstock.replication.partition import Partition
-from penstock.testing.sim_broker import SESSION_SECONDS
+from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
 from penstock.testing.sim_loop import SimLoop
 
 IDS = 4
@@ -93,7 +93,7 @@ class TransactionStory(Story):
         if self.rng.random() < 0.4:
             self._hold_back_what_a_producer_sends()
         if self.rng.random() < 0.2:
-            self._replace_a_leader_that_does_not_hear_of_it()
+            self._replace_a_coordinator_that_does_not_hear_of_it()
         else:
             super().misfortune()
 
@@ -106,19 +106,21 @@ class TransactionStory(Story):
             self.loop.network.heal(name, broker)
             self.let_pass(self.rng.uniform(0.0, 0.3))
 
-    def _replace_a_leader_that_does_not_hear_of_it(self) -> None:
-        """Of coordinators mostly; producers look for the others again and again, and may find the one that was."""
-        leader = self.rng.choice([state.leader for state in self.states()])
-        if leader < 0 or not self.machines[leader - 1].ready:
+    def _replace_a_coordinator_that_does_not_hear_of_it(self) -> None:
+        """Producers look for theirs again and again meanwhile, and may find the one that was."""
+        leading = [machine for machine in self.machines if machine.ready and _coordinates(machine)]
+        if not leading:
             return
-        machine = self.machines[leader - 1]
+        machine = self.rng.choice(leading)
         machine.cut_off()
-        end = self.loop.time() + SESSION_SECONDS * self.rng.uniform(2, 4)
+        self.let_pass(SESSION_SECONDS * self.rng.uniform(1, 2))
+        end = self.loop.time() + SESSION_SECONDS * self.rng.uniform(1, 2)
         while self.loop.time() < end:
-            self.let_pass(self.rng.uniform(0.05, 0.5))
+            self.let_pass(self.rng.uniform(0.01, 0.1))
             for name in self.transactions.latest.values():
-                if self.rng.random() < 0.5:
-                    self.loop.network.cut(name, self.rng.choice(self.names))
+                if self.rng.random() < 0.2:
+                    for broker in self.names:
+                        self.loop.network.cut(name, broker)
         machine.reach_store()
 
     def _replace_a_producer(self) -> None:
@@ -201,10 +203,14 @@ class TransactionStory(Story):
             for partition in broker.table.partitions():
                 if partition.log.producers.unstable or _is_held(partition):
                     yield f"{machine.name}: {partition.topic}-{partition.index} {partition.log.producers.unstable}"
-            for shard in broker.services.transaction_coordinator.shards():
+            for shard in broker.services.transaction_coordinator.begun():
                 for subject in shard.state.subjects():
                     if subject.state not in IDLE:
                         yield f"{machine.name}: {subject.id} is {subject.state.value}"
+
+
+def _coordinates(machine: SimBroker) -> bool:
+    return machine.broker is not None and any(machine.broker.services.transaction_coordinator.begun())
 
 
 def _is_held(partition: Partition) -> bool:

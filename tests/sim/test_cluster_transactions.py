@@ -6,6 +6,9 @@ of transactions agree with the results. Once the producers are gone, no transact
 """
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from tests.sim.cluster_planted import Plant, goes_wrong
@@ -34,6 +37,23 @@ def test_readers_see_whole_transactions_and_no_others(seed: int) -> None:
 @pytest.mark.parametrize("seed", [12])
 def test_a_story_that_once_went_wrong(seed: int) -> None:
     run_story(seed)
+
+
+def test_one_seed_is_one_story() -> None:
+    """Whatever order sets have in a process: what a seed found can be looked at."""
+    told = "from tests.sim.test_cluster_transactions import run_story; print(run_story(7).loop.trace_hash)"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", told],
+            env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        ).stdout
+        for hash_seed in (1, 2)
+    }
+    assert len(found) == 1
 
 
 @pytest.mark.soak

@@ -11,7 +11,6 @@ from penstock.groups.state import CoordinatorState
 from penstock.groups.transactions.requests import MarkersDue
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.shard import Shard
-from penstock.services.transactions.assurance import AssuredReply
 from penstock.services.transactions.verifier import CoordinatorVerifier
 from penstock.services.transactions.verifying import Place
 from penstock.storage.aborted_transactions import AbortedTransactions
@@ -98,11 +97,6 @@ def applies_offsets_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CoordinatorState, "apply", apply)
 
 
-def tells_from_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator that was replaced says what it knows."""
-    monkeypatch.setattr(AssuredReply, "_filled", lambda reply, answer: reply._later.fill(answer))
-
-
 PLANTED: list[Plant] = [
     marks_before_prepare_is_committed,
     verifies_nothing,
@@ -110,5 +104,4 @@ PLANTED: list[Plant] = [
     goes_by_the_last_that_is_open,
     forgets_the_next_segment,
     applies_offsets_at_once,
-    tells_from_memory,
 ]

@@ -176,7 +176,7 @@ class TransactionService:
             return
         each = PendingReply(_same, _same)
         self.add_partitions(transactional_id, request, each)
-        each.subscribe(lambda code: later.fill(dict.fromkeys(request.partitions, code)))
+        each.subscribe(lambda code: later.fill(dict.fromkeys(sorted(request.partitions), code)))
 
     # -- administrators --------------------------------------------------------------------------------------
 
