@@ -5,20 +5,17 @@ wake up when another has their id, or are replaced while they live. Beside that 
 `cluster_story`, but that their clocks keep time: how long a transaction may take goes by them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from tests.sim.cluster_clients import Violation
+from tests.sim.cluster_near import NEAREST
 from tests.sim.cluster_story import FAULTS, Story
 from tests.sim.group_client import GroupClient
 from tests.sim.messages import PARTITIONS
 from tests.sim.transaction_history import TransactionHistory
-from tests.sim.transactional_clients import (
-    Producer,
-    Reader,
-    fetch_offset,
-    group_of,
-    watch_offset,
-)
+from tests.sim.transactional_clients import Producer, group_of
+from tests.sim.transactional_readers import NearClient, Reader, fetch_offset, watch_offset
 
 from penstock.groups.transactions.states import IDLE
 from penstock.replication.partition import Partition
@@ -38,9 +35,11 @@ _ENDED_SECONDS = 60
 class TransactionStory(Story):
     faults = tuple(fault for fault in FAULTS if fault != "jump")
 
+    settings: ClassVar[Mapping[str, str]] = SETTINGS
+
     def __init__(self, loop: SimLoop) -> None:
         is_synced = loop.random("durability").random() < 0.3
-        settings = {**SETTINGS, "penstock.ack.after": "synced" if is_synced else "auto"}
+        settings = {**self.settings, "penstock.ack.after": "synced" if is_synced else "auto"}
         super().__init__(loop, settings, synced=is_synced)
         self.transactions = TransactionHistory()
         self._started = 0
@@ -207,6 +206,19 @@ class TransactionStory(Story):
                 for subject in shard.state.subjects():
                     if subject.state not in IDLE:
                         yield f"{machine.name}: {subject.id} is {subject.state.value}"
+
+
+class NearTransactionStory(TransactionStory):
+    """With consumers that stay at one broker, whether it leads or follows."""
+
+    settings: ClassVar[Mapping[str, str]] = {**SETTINGS, **NEAREST}
+
+    def begin_to_read(self) -> None:
+        super().begin_to_read()
+        for broker in self.names:
+            name = f"near-{broker}"
+            client = NearClient(self.names, self.loop.random(f"{name}/client"), broker)
+            self.spawn(name, Reader(self.transactions, client, 0, committed=True).follow())
 
 
 def _coordinates(machine: SimBroker) -> bool:
