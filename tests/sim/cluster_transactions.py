@@ -2,7 +2,7 @@
 
 Four transactional ids, two of each kind. Their processes die by themselves at any request, are killed, fall asleep and
 wake up when another has their id, or are replaced while they live. Beside that happens to brokers what happens in
-`cluster_story`, but that their clocks keep time: how long a transaction may take goes by them.
+`cluster_story`; their clocks, by which transactions take too long, jump only in `NearTransactionStory`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -209,7 +209,9 @@ class TransactionStory(Story):
 
 
 class NearTransactionStory(TransactionStory):
-    """With consumers that stay at one broker, whether it leads or follows."""
+    """With consumers that stay at one broker, whether it leads or follows; and clocks jump."""
+
+    faults = FAULTS
 
     settings: ClassVar[Mapping[str, str]] = {**SETTINGS, **NEAREST}
 
