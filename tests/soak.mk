@@ -1,4 +1,4 @@
-# make soak PART=sim|groups|members|cluster|planted|faults|nearest|model|compaction|crash|zookeeper|starts|overload|abuse|fair|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
+# make soak PART=sim|groups|members|cluster|transactions|planted|faults|nearest|model|compaction|crash|zookeeper|starts|overload|abuse|fair|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
 .PHONY: soak
 PART ?= sim
 SOAK_SEEDS ?= 5000
@@ -30,6 +30,8 @@ soak: $(VENV)/.dev
 		tests/sim/test_cluster_copying.py tests/sim/test_cluster_altered.py tests/sim/test_topics_again.py tests/sim/test_relay_lost.py \
 		tests/sim/test_coordinator_again.py \
 		tests/sim/test_cluster_dark_stories.py tests/sim/test_cluster_reopened.py ;; \
+	transactions) PENSTOCK_SIM_SEEDS=$$(($(SOAK_SEEDS) / 5)) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
+		$(BIN)/python -m pytest -n 2 -p no:randomly --timeout=3500 tests/sim/test_cluster_transactions.py ;; \
 	planted) $(BIN)/python -m pytest -n 2 -p no:randomly --timeout=3500 -rP -k "plant or test_the_checker or test_it_finds" \
 		tests/sim tests/property tests/unit | grep -E "^_+ test|^found (by|at) seed|passed|failed" ;; \
 	faults) $(BIN)/python -m pytest --timeout=3000 -s -vv -p no:randomly tests/integration/cluster \
@@ -56,5 +58,5 @@ soak: $(VENV)/.dev
 	roundtrip) PENSTOCK_ROUND_TRIP_RECORDS=$(SOAK_RECORDS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/spark/test_round_trip.py 2>/dev/null ;; \
 	sparkmem) $(BIN)/python -m benchmarks.sparkmem ;; \
-	*) echo "no such part: $(PART); there are sim, groups, members, cluster, planted, faults, nearest, model, compaction, crash, zookeeper, starts, overload, abuse, fair, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
+	*) echo "no such part: $(PART); there are sim, groups, members, cluster, transactions, planted, faults, nearest, model, compaction, crash, zookeeper, starts, overload, abuse, fair, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt

@@ -6,7 +6,7 @@ dark.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -49,6 +49,8 @@ FAULTS = (
 
 
 class Story:
+    faults: Sequence[str] = FAULTS
+
     def __init__(
         self,
         loop: SimLoop,
@@ -150,7 +152,7 @@ class Story:
         rng, loop = self.rng, self.loop
         machine = rng.choice(self.machines)
         other = rng.choice([broker for broker in self.machines if broker is not machine])
-        match rng.choice(FAULTS):
+        match rng.choice(self.faults):
             case "kill" if machine.running:
                 self.turn_off(machine, power=False)
             case "power" if machine.running and self.may_lose_power(machine):

@@ -18,9 +18,14 @@ _ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class GroupClient:
-    """Sends what concerns the group to its coordinator, and forgets who that is when something goes wrong."""
+    """Sends what concerns the group to its coordinator, and forgets who that is when something goes wrong.
 
-    def __init__(self, story: Story, name: str) -> None:
+    The same for transactional ids: they are coordinated, too (key type 1).
+    """
+
+    def __init__(self, story: Story, name: str, key: str = GROUP, key_type: int = 0) -> None:
+        self._key = key
+        self._key_type = key_type
         self._clients = {host: SimClient(host, PORT, timeout_s=5.0) for host in story.names}
         self._rng = story.loop.random(f"{name}/groups")
         self._names = story.names
@@ -44,7 +49,9 @@ class GroupClient:
 
     async def _find(self) -> Any:
         self.coordinator = None
-        request = find_coordinator.FindCoordinatorRequest(coordinator_keys=[GROUP])
+        request = find_coordinator.FindCoordinatorRequest(
+            key_type=self._key_type, coordinator_keys=[self._key]
+        )
         answer = await self._clients[self._rng.choice(self._names)].call(ApiKey.FIND_COORDINATOR, request)
         if answer.coordinators[0].error_code == ErrorCode.NONE:
             self.coordinator = answer.coordinators[0].host

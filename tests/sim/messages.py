@@ -40,11 +40,19 @@ def create_request(
 
 
 def produce_request(
-    partition: int, batch: bytes, *, acks: int = -1, timeout_ms: int = 1000, topic_id: bytes = bytes(16)
+    partition: int,
+    batch: bytes,
+    *,
+    acks: int = -1,
+    timeout_ms: int = 1000,
+    topic_id: bytes = bytes(16),
+    transactional_id: str | None = None,
 ) -> produce.ProduceRequest:
     data = produce.PartitionProduceData(index=partition, records=batch)
     topic = produce.TopicProduceData(name=TOPIC, topic_id=topic_id, partition_data=[data])
-    return produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
+    return produce.ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=[topic]
+    )
 
 
 def fetch_request(
@@ -55,6 +63,7 @@ def fetch_request(
     epoch: int = -1,
     last_epoch: int = -1,
     max_wait_ms: int = 100,
+    isolation: int = 0,
 ) -> fetch.FetchRequest:
     wanted = fetch.FetchPartition(
         partition=partition,
@@ -67,6 +76,7 @@ def fetch_request(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=10_000,
+        isolation_level=isolation,
         rack_id=rack,
         topics=[fetch.FetchTopic(topic=TOPIC, partitions=[wanted])],
     )

@@ -5,6 +5,7 @@ from functools import partial
 
 from penstock.config.live import LiveConfig
 from penstock.coordination.catching_up import catch_up
+from penstock.coordination.image import ClusterImage
 from penstock.coordination.metadata import MetadataStore
 from penstock.core.jobs import Jobs
 from penstock.replication.group_commit import GroupCommit
@@ -69,7 +70,8 @@ def assemble_services(
     spare_ids = FilledIds(producer_ids)
     transaction_kind = TransactionKind(spare_ids, due_markers)
     transaction_coordinator = CoordinatorRuntime(transaction_kind, *shared, caught_up, config)
-    transactions = TransactionService(transaction_coordinator, transaction_kind, spare_ids, image)
+    certainty = Certainty(node, image, caught_up)
+    transactions = TransactionService(transaction_coordinator, transaction_kind, spare_ids, image, certainty)
     ask = cluster.ask_peer
     verifier = CoordinatorVerifier(node, image, transactions, ask)
     marker_writer = LeaderMarkerWriter(seams.clock, table, writer, coordinator)
@@ -81,7 +83,7 @@ def assemble_services(
         image=image,
         table=table,
         writer=writer,
-        fetch=_fetch_service(loop, seams, config, metadata, table, send_budget, cluster),
+        fetch=_fetch_service(loop, seams, config, image, table, send_budget, cluster, certainty),
         topics=topics,
         offsets=OffsetService(openings, table),
         producer_ids=producer_ids,
@@ -115,12 +117,13 @@ def _fetch_service(
     loop: asyncio.AbstractEventLoop,
     seams: Seams,
     config: LiveConfig,
-    metadata: MetadataStore,
+    image: ClusterImage,
     table: PartitionTable,
     send_budget: SendBudget,
     cluster: ClusterMember,
+    certainty: Certainty,
 ) -> FetchService:
-    now, image = config.now, metadata.image
+    now = config.now
     return FetchService(
         loop,
         seams.executor,
@@ -129,6 +132,6 @@ def _fetch_service(
         seams.files.descriptors,
         send_budget,
         cluster.follower_reads,
-        Certainty(now.node_id, image, partial(catch_up, metadata)),
+        certainty,
         selector(now.replica_selector_class, now.node_id, image),
     )

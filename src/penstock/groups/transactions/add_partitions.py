@@ -50,7 +50,7 @@ def verify_partitions(subject: TransactionalId | None, request: AddPartitions, t
     """The reply has a code for each; nothing changes. An end that is under way is told by the state alone."""
     out = Decision()
     error = _check_producer(subject, request)
-    codes = dict.fromkeys(request.partitions, error)
+    codes = dict.fromkeys(sorted(request.partitions), error)
     if subject is not None and error is ErrorCode.NONE:
         for partition in codes.keys() - subject.stored.partitions:
             codes[partition] = ErrorCode.TRANSACTION_ABORTABLE

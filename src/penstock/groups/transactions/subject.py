@@ -117,6 +117,9 @@ def set_deadline(subject: TransactionalId, settings: TransactionSettings, now: N
     """Stored times are the wall's: those of an earlier coordinator count on."""
     stored = subject.stored
     if stored.state is ONGOING:
+        if stored.started_ms > now.wall_ms:
+            # Begun under a clock that was ahead. By ours it begins now, or it would be open for as much longer.
+            stored = subject.stored = replace(stored, started_ms=now.wall_ms)
         due_ms = stored.started_ms + stored.timeout_ms + 1
     elif stored.state in IDLE and not subject.is_unborn:
         due_ms = stored.updated_ms + settings.idle_ms

@@ -135,7 +135,8 @@ class MarkerSender:
                 self._due.news.clear()
                 for number, due in enumerate(self._due.take()):
                     await give_way(number)
-                    self._route(tasks, _Ending(due), due.partitions)
+                    # In an order that a seed of the simulation repeats.
+                    self._route(tasks, _Ending(due), sorted(due.partitions))
                 routed = 0
                 while self._retries and self._retries[0].at <= loop.time():
                     await give_way(routed := routed + 1)

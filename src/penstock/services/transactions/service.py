@@ -3,9 +3,10 @@
 Every answer leaves once all it may rest on is committed (`services.coordinator.shard`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
@@ -28,6 +29,7 @@ from penstock.groups.transactions.requests import (
 from penstock.groups.transactions.states import DEAD, ONGOING, PREPARED, TransactionState
 from penstock.groups.transactions.subject import TransactionalId
 from penstock.services.coordinator.pending_reply import PendingReply
+from penstock.services.transactions.assurance import AssuredReply, LeadershipCheck
 from penstock.services.transactions.filled_ids import FilledIds
 from penstock.services.transactions.kind import TransactionCoordinator, TransactionKind, TransactionShard
 from penstock.services.transactions.room import TransactionRoom
@@ -65,12 +67,18 @@ class UnderWay:
 
 class TransactionService:
     def __init__(
-        self, runtime: TransactionCoordinator, kind: TransactionKind, ids: FilledIds, image: ClusterImage
+        self,
+        runtime: TransactionCoordinator,
+        kind: TransactionKind,
+        ids: FilledIds,
+        image: ClusterImage,
+        leadership: LeadershipCheck,
     ) -> None:
         self._runtime = runtime
         self._kind = kind
         self._ids = ids
         self._image = image
+        self._leadership = leadership
         self._room = TransactionRoom(runtime)
         # How long partition leaders here wait for coordinators, wherever these are.
         self.verifications = Durations()
@@ -102,7 +110,11 @@ class TransactionService:
         if subject.is_unborn and not self._room.has_for_id(now.seconds):
             shard.answer(later, InitReply(ErrorCode.POLICY_VIOLATION))
             return
-        shard.decide(subject, lambda: machine.init_producer_id(subject, request, later, settings, now), later)
+
+        def rule(told: PendingReply) -> Decision:
+            return machine.init_producer_id(subject, request, told, settings, now)
+
+        self._decide(shard, subject, rule, later, lambda reply: (reply.error,))
 
     def add_partitions(self, transactional_id: str, request: AddPartitions, later: PendingReply) -> None:
         """Fills `later` with one code for all of them."""
@@ -115,8 +127,11 @@ class TransactionService:
                 later, ErrorCode.COORDINATOR_NOT_AVAILABLE
             )  # transactions end: there may be room then
             return
-        rule = partial(add_partitions, subject, request, later, shard.settings, now)
-        self._decide(shard, subject, rule, later)
+
+        def rule(told: PendingReply) -> Decision:
+            return add_partitions(subject, request, told, shard.settings, now)
+
+        self._decide(shard, subject, rule, later, lambda code: (code,))
 
     def _has_room(self, subject: TransactionalId | None, request: AddPartitions, now: float) -> bool:
         if subject is None:
@@ -133,8 +148,11 @@ class TransactionService:
             return
         subject = shard.state.find(transactional_id)
         request = AddOffsets(producer_id, epoch, group_id, self._offsets_partitions())
-        rule = partial(add_offsets, subject, request, later, shard.settings, shard.now())
-        self._decide(shard, subject, rule, later)
+
+        def rule(told: PendingReply) -> Decision:
+            return add_offsets(subject, request, told, shard.settings, shard.now())
+
+        self._decide(shard, subject, rule, later, lambda code: (code,))
 
     def _offsets_partitions(self) -> int:
         topic = self._image.topics.get(OFFSETS_TOPIC)
@@ -148,8 +166,11 @@ class TransactionService:
         if shard is None:
             return
         subject = shard.state.find(transactional_id)
-        rule = partial(end, subject, request, later, shard.settings, shard.now())
-        self._decide(shard, subject, rule, later)
+
+        def rule(told: PendingReply) -> Decision:
+            return end(subject, request, told, shard.settings, shard.now())
+
+        self._decide(shard, subject, rule, later, lambda reply: (reply.error,))
 
     # -- partition leaders -----------------------------------------------------------------------------------
 
@@ -161,11 +182,12 @@ class TransactionService:
             shard = self._shard(transactional_id, later)
             if shard is not None:
                 subject = shard.state.find(transactional_id)
-                self._decide(shard, subject, partial(verify_partitions, subject, request, later), later)
+                rule = partial(verify_partitions, subject, request)
+                self._decide(shard, subject, rule, later, _refusals)
             return
         each = PendingReply(_same, _same)
         self.add_partitions(transactional_id, request, each)
-        each.subscribe(lambda code: later.fill(dict.fromkeys(request.partitions, code)))
+        each.subscribe(lambda code: later.fill(dict.fromkeys(sorted(request.partitions), code)))
 
     # -- administrators --------------------------------------------------------------------------------------
 
@@ -235,14 +257,34 @@ class TransactionService:
         self,
         shard: TransactionShard,
         subject: TransactionalId | None,
-        rule: Callable[[], Decision],
+        rule: Callable[[PendingReply], Decision],
         later: PendingReply,
+        codes: Callable[[Any], Iterable[ErrorCode]],
+    ) -> None:
+        """`codes`: those of its answer that a coordinator which was replaced must not tell."""
+        if shard.partition.leading is None:  # nobody else could be the coordinator
+            self._decide_for(shard, subject, rule, later)
+            return
+        assured = AssuredReply(self._leadership, shard, later, codes)
+        self._decide_for(shard, subject, rule, assured)
+        assured.is_deciding = False
+
+    def _decide_for(
+        self,
+        shard: TransactionShard,
+        subject: TransactionalId | None,
+        rule: Callable[[PendingReply], Decision],
+        told: PendingReply,
     ) -> None:
         if subject is not None:
-            shard.decide(subject, rule, later)
+            shard.decide(subject, partial(rule, told), told)
             return
-        for waiting, reply in rule().replies:  # nothing to store of one that is not known
+        for waiting, reply in rule(told).replies:  # nothing to store of one that is not known
             shard.answer(waiting, reply)
+
+
+def _refusals(told: Mapping[TopicPartition, ErrorCode]) -> Iterator[ErrorCode]:
+    return (code for code in told.values() if code is not ErrorCode.NONE)
 
 
 def _same(code: ErrorCode) -> ErrorCode:

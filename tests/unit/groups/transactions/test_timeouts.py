@@ -52,6 +52,17 @@ def test_a_transaction_is_aborted_when_its_time_is_up(level: int) -> None:
     assert lab.init(ID, 3) == (InitReply(NONE, ID, 4) if level == 2 else InitReply(FENCED))
 
 
+def test_one_that_began_under_a_clock_that_was_ahead_is_open_no_longer_than_others() -> None:
+    lab = Lab()
+    started_ms = lab.wall_ms + 3_600_000
+    subject = lab.put(ONGOING, P0, started_ms=started_ms, updated_ms=started_ms)
+    lab.take(lab.machine.begin(subject, lab.settings, lab.now))
+    lab.pass_ms(TIMEOUT_MS)
+    assert lab.told() == (ONGOING, ID, 3)
+    lab.pass_ms(1)
+    assert lab.told() == (PREPARE_ABORT, ID, 4)
+
+
 def test_a_slow_producer_of_the_second_version_cannot_commit_what_was_aborted() -> None:
     lab = _open()
     lab.pass_ms(TIMEOUT_MS + 1)
