@@ -104,6 +104,22 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Replicas on the move", "none", {_LINE: f"penstock_reassigning_partitions{{{_HERE}}}"}),
         Panel("Retired, still to be moved", "none", {"{{topic}}": f"penstock_relay_lag_records{{{_HERE}}}"}),
     ],
+    "Transactions": [
+        Panel(
+            "Ended",
+            "cps",
+            {
+                "committed": f"sum(rate(penstock_transactions_committed_total{{{_HERE}}}[$__rate_interval]))",
+                "aborted": f"sum(rate(penstock_transactions_aborted_total{{{_HERE}}}[$__rate_interval]))",
+            },
+        ),
+        Panel("Oldest that is open", "s", {_LINE: f"penstock_oldest_transaction_seconds{{{_HERE}}}"}),
+        Panel(
+            "Committed readers wait for, records",
+            "none",
+            {_LINE: f"penstock_last_stable_offset_lag_records{{{_HERE}}}"},
+        ),
+    ],
     "Groups": [
         Panel("Groups", "none", {"{{state}}": f"sum by (state) (penstock_groups{{{_HERE}}})"}),
         Panel("Commits", "cps", {_LINE: _rate("penstock_offset_commits_total")}),

@@ -68,7 +68,10 @@ class SecondKind:
         )
         request = produce_request(topic, [(0, make_batch([value], options))])
         request.transactional_id = self.name
-        answer = self.client.call(ApiKey.PRODUCE, version, request).responses[0].partition_responses[0]
+        # The transaction before may still be ending, for longer than the broker waits.
+        answer = until(
+            lambda: self.client.call(ApiKey.PRODUCE, version, request).responses[0].partition_responses[0]
+        )
         self.sequence += not answer.error_code
         code: int = answer.error_code
         return code

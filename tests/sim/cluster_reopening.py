@@ -163,32 +163,33 @@ class ReopeningStory(Story):
         self.let_pass(3)
 
     def _stays_offline(self, machine: SimBroker, index: int) -> None:
+        # A checkpoint that began while the disk was slow may take 20 s more, and meets the fault at its end: it would
+        # be told, rightly, when this story takes it for known.
+        self.loop.quicken(machine.name)
         registered = self._registration(machine)
         machine.files.fail_next("open", f"*{TOPIC}/Partition-{index}/*.log", count=1 << 30)
-        self._fail_sync(machine, index)
-        self._wait_long_until(lambda: self._registration(machine) != registered)
-        self.let_pass(1)
-        registered = self._registration(machine)
-        self.let_pass(_RETRY_SECONDS * self.rng.choice([1, 2]))
-        if self._registration(machine) != registered:
-            raise Violation(f"{machine.name} begins anew for a log that it is known to have in doubt")
+        has_failed = self._fail_sync(machine, index)
+        if has_failed and self._wait_long_until(lambda: self._registration(machine) != registered):
+            self.let_pass(1)
+            registered = self._registration(machine)
+            self.let_pass(_RETRY_SECONDS * self.rng.choice([1, 2]))
+            if self._registration(machine) != registered:
+                raise Violation(f"{machine.name} begins anew for a log that it is known to have in doubt")
         machine.files.mend()
 
     def _registration(self, machine: SimBroker) -> int:
         return -1 if machine.broker is None else machine.broker.cluster.membership.epoch
 
-    def _fail_sync(self, machine: SimBroker, index: int) -> None:
-        """As `flush.ms` or a checkpoint would find it."""
+    def _fail_sync(self, machine: SimBroker, index: int) -> bool:
+        """As `flush.ms` or a checkpoint would find it. False: the sync did not come in time."""
         replica = replica_of(machine, index)
         assert machine.broker is not None
         machine.files.fail_next("sync", f"*{TOPIC}/Partition-{index}/*.log")
         machine.broker._group_commit.request(replica)
-        self._wait_until(lambda: replica.log.failed)
+        return self._wait_until(lambda: replica.log.failed)
 
-    def _wait_long_until(self, condition: Callable[[], bool]) -> None:
-        for _ in range(int(_RETRY_SECONDS)):
-            if self._wait_until(condition):
-                return
+    def _wait_long_until(self, condition: Callable[[], bool]) -> bool:
+        return any(self._wait_until(condition) for _ in range(int(_RETRY_SECONDS)))
 
     def _create_another(self, leader: SimBroker) -> None:
         self._topics += 1

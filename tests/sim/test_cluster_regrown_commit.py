@@ -1,7 +1,7 @@
-"""A partition is retired, removed and made again before the coordinator of a group has heard of any of it.
+"""A partition is retired, removed and made again before the coordinator of a group has heard of it, or of all of it.
 
-What the group commits in the new partition is acknowledged under metadata of the old one. When the coordinator hears,
-step by step, it gives up what was committed in the old one, and nothing of the new.
+What the group commits in the new partition may be acknowledged under metadata of the old one. Whatever the coordinator
+has heard of: who names the partition is told what was committed, in the old one or the new, and passes over nothing.
 """
 
 from typing import Any
@@ -110,18 +110,39 @@ class LateCoordinator(RetiringStory):
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     def committed(self) -> int:
+        """As a consumer asks, which knows the partition from whichever broker told it of the topic."""
         topic = offset_fetch.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[RETIRED])
-        wanted = offset_fetch.OffsetFetchRequestGroup(group_id=self.group, topics=[topic])
+        offset: int = self._fetched([topic])[0].partitions[0].committed_offset
+        return offset
+
+    def listed(self) -> list[int]:
+        """As whoever wants to know all that a group has committed."""
+        return [partition.committed_offset for topic in self._fetched(None) for partition in topic.partitions]
+
+    def _fetched(self, topics: Any) -> Any:
+        wanted = offset_fetch.OffsetFetchRequestGroup(group_id=self.group, topics=topics)
         request = offset_fetch.OffsetFetchRequest(groups=[wanted])
         group = self._ask(self.coordinator, ApiKey.OFFSET_FETCH, request, 9).groups[0]
         assert group.error_code == ErrorCode.NONE
-        offset: int = group.topics[0].partitions[0].committed_offset
-        return offset
+        return group.topics
+
+    def read_to_its_end(self) -> int:
+        """The old partition, before it is retired. Returns what is committed."""
+        self.begin()
+        place = self.write(self.leader(RETIRED), 5)
+        assert self.commit(place) is ErrorCode.NONE
+        return place
+
+    def remove(self) -> None:
+        """The coordinator hears of it."""
+        self.begin_to_retire()
+        self.until_removed()
+        self.loop.run_until(lambda: bool(self.topic(self.coordinator).removed))
+        self.let_pass(1)
 
 
 def commit_in_the_new_partition(story: LateCoordinator) -> int:
-    story.begin()
-    assert story.commit(story.write(story.leader(RETIRED), 5)) is ErrorCode.NONE
+    story.read_to_its_end()
     story.begin_to_retire()
     story.loop.run_until(story.is_hidden)
     story.coordinator.store_lag_s = LAG_SECONDS
@@ -146,11 +167,72 @@ def test_a_coordinator_that_hears_late_keeps_what_is_committed_in_a_partition_th
         story.coordinator.store_lag_s = 0
         story.let_pass(3)
         assert story.topic(story.coordinator).removed[RETIRED].end == place - 3
-        assert story.committed() == place
+        assert (story.committed(), story.listed()) == (place, [place])
         story.begin_to_retire()
         story.until_removed()
         story.let_pass(1)
-        assert story.committed() == NONE, "it is of a partition that is gone by now"
+        assert story.listed() == [], "it is of a partition that is gone by now"
+        assert story.committed() == place, "whoever asks knows of another one"
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_who_knows_of_the_new_partition_is_told_what_was_committed_in_the_old_one(seed: int) -> None:
+    with SimLoop(seed) as loop:
+        story = LateCoordinator(loop)
+        place = story.read_to_its_end()
+        story.remove()
+        assert story.listed() == []
+        story.coordinator.store_lag_s = LAG_SECONDS
+        story.grow()
+        story.write(story.controller, 3)
+        heard = False
+        while not heard:
+            heard = len(story.topic(story.coordinator).partitions) > RETIRED
+            assert story.committed() == place, "who begins at the end there passes over what is in it"
+            story.let_pass(0.01)
+        assert story.listed() == [place]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_consumer_that_begins_at_the_end_reads_all_of_the_new_partition(seed: int) -> None:
+    """Where it is told of no commit, it notes the end, until that is stored."""
+    with SimLoop(seed) as loop:
+        story = LateCoordinator(loop)
+        place = story.read_to_its_end()
+        story.remove()
+        story.coordinator.store_lag_s = LAG_SECONDS
+        story.grow()
+        end = story.write(story.controller, 3)
+        if story.committed() == NONE:
+            while story.commit(end) is not ErrorCode.NONE:
+                story.let_pass(0.05)
+        story.let_pass(2)
+        assert story.committed() == place, f"{place} to {end} are read by nobody"
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_is_committed_where_the_new_partition_begins_is_told_while_the_coordinator_hears(
+    seed: int,
+) -> None:
+    """It was acknowledged under metadata of the old partition, and may as well be of that one."""
+    with SimLoop(seed) as loop:
+        story = LateCoordinator(loop)
+        story.begin()
+        place = story.write(story.leader(RETIRED), 5)
+        story.begin_to_retire()
+        loop.run_until(story.is_hidden)
+        story.coordinator.store_lag_s = LAG_SECONDS
+        story.until_removed()
+        story.grow()
+        story.write(story.controller, 3)
+        assert story.commit(place) is ErrorCode.NONE
+        told = set()
+        for _ in range(60):  # while it hears
+            told.add(story.committed())
+            story.let_pass(0.01)
+        story.coordinator.store_lag_s = 0
+        story.let_pass(3)
+        assert told | {story.committed()} == {place}
 
 
 def test_the_story_finds_a_coordinator_that_goes_by_the_number_of_partitions(

@@ -11,6 +11,10 @@ from penstock.testing.sim_loop import SimLoop
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "8"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
+# Seeds that found something once.
+REMEMBERED = [
+    701869,  # a checkpoint that began on a slow disk failed 20 s later: told then for the first time, not again
+]
 
 
 def run_story(seed: int) -> None:
@@ -22,6 +26,11 @@ def run_story(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
 def test_nothing_acknowledged_is_lost_with_what_disks_drop(seed: int) -> None:
+    run_story(seed)
+
+
+@pytest.mark.parametrize("seed", REMEMBERED)
+def test_a_story_that_once_went_wrong(seed: int) -> None:
     run_story(seed)
 
 

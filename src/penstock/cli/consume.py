@@ -18,7 +18,7 @@ from penstock.cli.errors import WrongUseError
 from penstock.cli.options import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.client.console.reader import ConsoleReader
     from penstock.client.console.row import ConsoleRow
@@ -37,6 +37,11 @@ _WAIT_SECONDS = 0.2
 class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
+
+
+class Isolation(StrEnum):
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
 
 
 def register(app: typer.Typer) -> None:
@@ -68,6 +73,15 @@ SkipCorrupt = Annotated[
 Partition = Annotated[
     list[int] | None, typer.Option(min=0, metavar="P", help="Only this partition; may be repeated.")
 ]
+IsolationOption = Annotated[
+    Isolation | None,
+    typer.Option(
+        "--isolation",
+        help="read_committed shows nothing of transactions that are open or were aborted "
+        "(default: read_uncommitted).",
+        show_default=False,
+    ),
+]
 Most = Annotated[int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N messages.")]
 As = Annotated[
     Format, typer.Option("--format", help="The value alone, or everything as a JSON object per line.")
@@ -87,6 +101,7 @@ def consume(
     from_archive: FromArchive = None,
     skip_corrupt: SkipCorrupt = False,
     partition: Partition = None,
+    isolation: IsolationOption = None,
     max_: Most = None,
     format_: As = Format.TEXT,
     follow: Follow = True,
@@ -96,12 +111,17 @@ def consume(
     Without --group nothing is committed: reading disturbs nobody and can be repeated. With it the group goes on
     where it left, and --from-beginning and --since count only where it has committed nothing; messages are committed
     after they were printed, so a crash may print some twice. Order holds within a partition. With --from-archive
-    nothing is missing or there twice where the archive and the broker meet.
+    nothing is missing or there twice where the archive and the broker meet. Messages of transactions are shown as soon
+    as they are stored; with --isolation read_committed when they are committed, and those behind an open transaction
+    wait for its end (`penstock why TOPIC` names it).
     """
     if sum((from_beginning, offset is not None, since is not None, from_archive is not None)) > 1:
         raise WrongUseError("give one of --from-beginning, --offset, --since and --from-archive")
     if skip_corrupt and from_archive is None:
         raise WrongUseError("--skip-corrupt is about archived files: give it with --from-archive")
+    if isolation is not None and from_archive is not None:
+        raise WrongUseError("an archive has what is committed: leave out --isolation or --from-archive")
+    level = isolation or Isolation.READ_UNCOMMITTED
     if group is not None:
         _check_group(group, offset, from_archive, partition)
     as_json = session.json or format_ is Format.JSON
@@ -115,7 +135,7 @@ def consume(
         return
     reader: Reader
     if group is None:
-        reader = _live(session, topic, partition, from_beginning, offset, since, follow=follow)
+        reader = _live(session, topic, partition, from_beginning, offset, since, level, follow=follow)
     else:
         from penstock.cli.consume_group import GroupRows
 
@@ -126,6 +146,7 @@ def consume(
             group,
             from_beginning=from_beginning,
             since_ms=since_ms,
+            isolation=level,
             most=max_,
             follow=follow,
         )
@@ -154,16 +175,36 @@ def _live(
     from_beginning: bool,
     offset: int | None,
     since: str | None,
+    isolation: Isolation,
     *,
     follow: bool,
 ) -> "_LiveRows":
     from penstock.client.admin.admin import Admin
     from penstock.client.console.reader import ConsoleReader, StartPosition, ranges
+    from penstock.client.console.topic_watch import TopicWatch
 
     since_ms = None if since is None else parse_time(since, time.time_ns() // 1_000_000)
-    place = StartPosition(from_beginning, offset, since_ms)
-    wanted = ranges(Admin(session.bootstrap, debug=session.debug), topic, partition, place)
-    return _LiveRows(ConsoleReader(session.bootstrap, topic, wanted, follow=follow, debug=session.debug))
+    admin = Admin(session.bootstrap, debug=session.debug)
+
+    def opened(place: StartPosition) -> "ConsoleReader":
+        watch = TopicWatch(admin, topic, admin.topic_id(topic))
+        wanted = ranges(admin, topic, partition, place, committed=isolation is Isolation.READ_COMMITTED)
+        return ConsoleReader(
+            session.bootstrap,
+            topic,
+            wanted,
+            isolation=isolation,
+            follow=follow,
+            debug=session.debug,
+            watch=watch,
+        )
+
+    def opened_again() -> "ConsoleReader":
+        admin.describe_new(topic)
+        return opened(StartPosition(beginning=True))
+
+    reader = opened(StartPosition(from_beginning, offset, since_ms))
+    return _LiveRows(topic, reader, opened_again if follow else None)
 
 
 class Reader(Protocol):
@@ -181,12 +222,16 @@ class Reader(Protocol):
 
 
 class _LiveRows:
-    """The broker alone."""
+    """The broker alone. `again` opens a reader of the topic that was made again; None: that is an error."""
 
-    def __init__(self, reader: "ConsoleReader") -> None:
+    def __init__(
+        self, topic: str, reader: "ConsoleReader", again: "Callable[[], ConsoleReader] | None"
+    ) -> None:
         from penstock.client.console.row import ConsoleRow
 
+        self._topic = topic
         self._reader = reader
+        self._again = again
         self._row = ConsoleRow.of
 
     @property
@@ -198,7 +243,21 @@ class _LiveRows:
         return self._reader.broker_lost
 
     def read(self, timeout: float) -> "Iterator[ConsoleRow]":
-        return map(self._row, self._reader.read(timeout))
+        from penstock.client.console.topic_watch import TopicRemadeError
+
+        try:
+            yield from map(self._row, self._reader.read(timeout))
+        except TopicRemadeError:
+            if self._again is None:
+                raise
+            print(
+                f"penstock: {self._topic} was deleted and made again; what follows is the new one, from its first "
+                "message",
+                file=sys.stderr,
+                flush=True,
+            )
+            self._reader.close()
+            self._reader = self._again()
 
     def close(self) -> None:
         self._reader.close()

@@ -34,6 +34,7 @@ class GroupRows:
         *,
         from_beginning: bool,
         since_ms: int | None,
+        isolation: str,
         most: int | None,
         follow: bool,
     ) -> None:
@@ -44,7 +45,8 @@ class GroupRows:
         self._admin = admin = Admin(session.bootstrap, debug=session.debug)
         self._group = group
         self._empty_since: float | None = None  # there is nothing for this member
-        self._ends = admin.latest(topic, admin.partition_indexes(topic))
+        indexes = admin.partition_indexes(topic)
+        self._ends = admin.latest(topic, indexes, committed=isolation == "read_committed")
         self._passed: set[tuple[str, int]] = set()  # read up to the end they had when this began
         start: Start = "earliest" if from_beginning else "latest"
         if since_ms is not None:
@@ -55,7 +57,12 @@ class GroupRows:
             group=group,
             start=start,
             batch_messages=_TAKEN_AT_ONCE,
-            config={**_settings(admin, group), "enable.partition.eof": not follow, "error_cb": self._noticed},
+            config={
+                **_settings(admin, group),
+                "enable.partition.eof": not follow,
+                "isolation.level": isolation,
+                "error_cb": self._noticed,
+            },
         )
 
     def _noticed(self, error: KafkaError) -> None:

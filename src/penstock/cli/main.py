@@ -23,6 +23,7 @@ COMMANDS = {
     "consume": "consume",
     "group": "group",
     "dlq": "dlq",
+    "txn": "txn",
     "pipeline": "pipeline.commands",
     "verify": "verify",
     "why": "why",

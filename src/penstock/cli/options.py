@@ -38,7 +38,7 @@ def parse_time(text: str, now_ms: int, option: str = "--since") -> int:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
+        return max(0, round(datetime.fromisoformat(text).timestamp() * 1000))  # below 0 are special places
     except ValueError as error:
         raise WrongUseError(
             f"{option} {text!r} is not a time: write 5m, 2h or 1d (ago), 2025-01-31T12:00:00, or epoch milliseconds"

@@ -35,7 +35,8 @@ def why(
     Of a group, looks at members, commits and topics for a few seconds and says what moved and what did not: members
     that do not get on, partitions without an owner, commits that retention has overtaken, members that come and go.
     Of a topic, says which partitions nobody leads, refuse acks=all, or lack replicas, and who is missed; which of
-    them move to other brokers, and which are retired, and how far that is. Where both have the name, it is the group.
+    them move to other brokers, and which are retired, and how far that is; which transaction keeps read_committed
+    readers from going on, whose it is and since when. Where both have the name, it is the group.
     Changes nothing.
     """
     seconds = parse_duration("--over", over)
@@ -49,9 +50,10 @@ def why(
     if watch is None:
         from penstock.cli.why_topic import tell
         from penstock.client.admin.brokers import ClusterAdmin
+        from penstock.client.admin.transactions import TransactionAdmin
 
-        with ClusterAdmin(session.bootstrap) as cluster:
-            tell(admin, cluster, name, json=session.json)
+        with ClusterAdmin(session.bootstrap) as cluster, TransactionAdmin(session.bootstrap) as transactions:
+            tell(admin, cluster, transactions, name, json=session.json)
         return
     retries = admin.retries_of(watch.last)
     findings = group_findings(watch, retries)

@@ -10,6 +10,10 @@ NEVER = float("inf")
 
 class RemovedPartition(Protocol):
     @property
+    def limit(self) -> int:
+        """Up to where readers saw it; what was written from there on, others have."""
+
+    @property
     def end(self) -> int:
         """Where its log ended: a new one of its number goes on there."""
 
@@ -32,11 +36,24 @@ class KnownTopic(NamedTuple):
         """
         return partition < self.partitions or partition in self.removed
 
-    def has(self, partition: int, offset: int) -> bool:
-        """Whether there is a place for this offset to be of.
+    def goes_on(self, partition: int, offset: int) -> int:
+        """Where a reader goes on who stands there: in front of a new partition of the number, where it begins.
+
+        What lies between is nowhere for readers: they would wait there for an end, and count it as unread.
+        """
+        removed = self.removed.get(partition)
+        if removed is None or partition >= self.partitions or not removed.limit <= offset < removed.end:
+            return offset
+        return removed.end
+
+    def lists(self, partition: int, offset: int) -> bool:
+        """Whether this offset is told to whoever asks for all that a group has committed: of partitions there are.
 
         Offsets of a number never go back. What lies beyond the end of a partition that was removed is of a new one
         of its number, of which we shall hear: whoever committed it was told that it is stored.
+
+        Who names the partition is told whatever is kept: it may have heard of a new one before us, and would take
+        "nothing was committed" for where it begins. At the very end nothing tells the two apart.
         """
         if partition < self.partitions:
             return True

@@ -80,26 +80,39 @@ class GroupCommit:
     def _start(self, partition: Partition, hold: Hold) -> None:
         if (timer := self._again.pop(partition, None)) is not None:
             timer.cancel()  # or it would fire when `idle` does not know of it any more
+        future: asyncio.Future[None] | None = None
+        try:
+            job = None if partition.lease.ended else self._job(partition)
+            if job is not None:
+                if job.checkpoint is not None:
+                    hold.work = Work.CHECKPOINT
+                future = self._loop.run_in_executor(self._executor, job.run)
+                self.running += 1
+                future.add_done_callback(partial(self._done, partition, job, hold))
+        except (
+            Exception
+        ) as error:  # nobody waits for ever: what was taken for the sync may not be synced by the next
+            self._report(partition, error)
+        finally:
+            if future is None:
+                self._give_back(partition, hold)
+
+    def _job(self, partition: Partition) -> SyncJob | None:
+        """None: the log has failed, and those who wait know."""
         log = partition.log
-        if partition.lease.ended:
-            self._give_back(partition, hold)
-            return
         if log.failed:  # nor does a checkpoint of it, while it is opened again
             partition.sync_failed("the log is offline after an I/O error")
-            self._give_back(partition, hold)
-            return
-        checkpoint = log.needs_checkpoint
+            return None
         try:
-            job = log.sync_job(checkpoint=checkpoint)
+            return log.sync_job(checkpoint=log.needs_checkpoint)
         except ApiError as error:  # what was held back could not be written
             partition.sync_failed(str(error))
-            self._give_back(partition, hold)
-            return
-        if checkpoint:
-            hold.work = Work.CHECKPOINT
-        self.running += 1
-        future = self._loop.run_in_executor(self._executor, job.run)
-        future.add_done_callback(partial(self._done, partition, job, hold))
+            return None
+
+    def _report(self, partition: Partition, error: BaseException) -> None:
+        """Not the disk: its files are not what they should be, and other logs' may well be."""
+        partition.sync_failed(str(error))
+        logger.error("%s-%d cannot be synced", partition.topic, partition.index, exc_info=error)
 
     def _done(self, partition: Partition, job: SyncJob, hold: Hold, future: "asyncio.Future[None]") -> None:
         self.running -= 1
@@ -140,11 +153,11 @@ class GroupCommit:
             return
         error = future.exception()
         if error is not None:
-            partition.sync_failed(str(error))
             if isinstance(error, StorageError):
+                partition.sync_failed(str(error))
                 self._on_failure(str(error))
-            else:  # not the disk: its files are not what they should be, and other logs' may well be
-                logger.error("%s-%d cannot be synced", partition.topic, partition.index, exc_info=error)
+            else:
+                self._report(partition, error)
             return
         try:
             partition.synced(job)

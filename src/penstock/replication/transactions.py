@@ -11,6 +11,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader
 from penstock.records.control import Marker, marker_batch
+from penstock.records.relay import RELAY_IDS
 from penstock.replication.partition import Partition
 from penstock.storage.open_transactions import NONE, Guard
 
@@ -63,16 +64,49 @@ def check_transactional(partition: Partition, header: BatchHeader, guard: Guard 
         )
 
 
+def check_abort_by_client(partition: Partition, marker: MarkerToWrite) -> None:
+    """Whether a client that is no broker may have it written, as far as the partition can tell; otherwise ApiError.
+
+    It must end just what is open here, and change nothing else: see `services.transactions.hanging`.
+    """
+    producers, producer_id = partition.log.producers, marker.producer_id
+    if marker.committed:
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only a coordinator may commit")
+    known = producers.epoch_of(producer_id)
+    if marker.producer_epoch != known:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"a marker of epoch {marker.producer_epoch} for producer {producer_id}, which is at {known}",
+        )
+    if producers.transactions.first_offset(producer_id) == NONE:
+        raise ApiError(
+            ErrorCode.INVALID_TXN_STATE, f"producer {producer_id} has no transaction that is open here"
+        )
+    # Kafka's tools write 0 where no coordinator was heard of.
+    coordinator_epoch = max(producers.transactions.coordinator_epoch(producer_id), 0)
+    if marker.coordinator_epoch != coordinator_epoch:
+        raise ApiError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"producer {producer_id} was last heard of from a coordinator of epoch {coordinator_epoch}",
+        )
+
+
 def check_marker(partition: Partition, marker: MarkerToWrite) -> None:
     """Whether it is obeyed; otherwise ApiError."""
     producers, producer_id = partition.log.producers, marker.producer_id
+    if not 0 <= producer_id < RELAY_IDS:
+        # Kafka's leaders fail on what is no id, with UNKNOWN_SERVER_ERROR. This is what others are told here who come
+        # with an id that was never given out, and nobody tries it again.
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"a marker for producer {producer_id}: there is none"
+        )
     if marker.coordinator_epoch < producers.transactions.coordinator_epoch(producer_id):
         raise ApiError(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             f"a marker of coordinator epoch {marker.coordinator_epoch} for producer {producer_id}: there was a later",
         )
     known, epoch = producers.epoch_of(producer_id), marker.producer_epoch
-    is_old = epoch < known
+    is_old = epoch < max(known, 0)
     if marker.transaction_version >= _SECOND and epoch == known != _EPOCH_MAX:
         # It raises the epoch: the same one again is a repeat, unless there is something that it would end.
         is_old = producers.transactions.first_offset(producer_id) != NONE
@@ -81,3 +115,15 @@ def check_marker(partition: Partition, marker: MarkerToWrite) -> None:
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"a marker of epoch {epoch} for producer {producer_id}, which is at {known}",
         )
+
+
+def is_left_out(partition: Partition, producer_id: int) -> bool:
+    """Whether a marker of this producer is obeyed without being written.
+
+    The log knows nothing of it, nobody waits for a word about it, and as many producers are remembered as may be: there
+    is nothing to end, and a client could make up ever new ones. Refused, it would hold up a transaction that wrote
+    nothing here. (Kafka writes it and remembers the producer, without a bound.) A batch of the past that comes later is
+    refused by the producer's coordinator, who is asked about everything that would open a transaction.
+    """
+    producers = partition.log.producers
+    return not producers.takes(producer_id) and not producers.transactions.is_asked_for(producer_id)

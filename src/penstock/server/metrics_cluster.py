@@ -7,13 +7,16 @@ sums over all brokers are right.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import is_retired, left_to_move
+from penstock.storage.producer_copy import ProducerCopy
 
 if TYPE_CHECKING:
     from penstock.server.broker import Broker
+
+_LATE_MS = 5 * 60 * 1000
 
 
 class Replication(NamedTuple):
@@ -43,6 +46,31 @@ def replication(partitions: list[Partition]) -> Replication:
     return Replication(leaders, under_replicated, under_min_isr, reassigning, lag_records_max)
 
 
+class Unsettled(NamedTuple):
+    """What transactions keep from readers, in the partitions that a broker leads."""
+
+    lag_records_max: int = 0
+    late: int = 0  # partitions
+
+
+def unsettled(partitions: list[Partition], timed_out_ms: int) -> Unsettled:
+    """As in Kafka a transaction is late, and may hang, five minutes after any could have been open."""
+    lag_records_max = late = 0
+    for partition in partitions:
+        producers = partition.log.producers
+        if not partition.is_leader or not producers.unstable:
+            continue
+        limits = partition.limits
+        lag_records_max = max(lag_records_max, limits.high_watermark.offset - limits.last_stable.offset)
+        late += any(
+            producers.transactions.first_offset(producer_id) >= 0
+            and (known := producers.last_written(producer_id)) is not None
+            and ProducerCopy.of(known).last_timestamp < timed_out_ms - _LATE_MS
+            for producer_id in list(producers.unstable.values())
+        )
+    return Unsettled(lag_records_max, late)
+
+
 class ClusterCollector:
     """Asked from a thread, as `BrokerCollector` is."""
 
@@ -54,6 +82,7 @@ class ClusterCollector:
         yield from self._relays()
         yield from self._controller()
         yield from self._groups()
+        yield from self._transactions()
 
     def _replication(self) -> Iterator[Metric]:
         partitions = list(self._broker.table.partitions())
@@ -149,4 +178,53 @@ class ClusterCollector:
             "penstock_offset_commits",
             "Offsets that groups committed.",
             self._broker.services.group_offsets.commits,
+        )
+
+    def _transactions(self) -> Iterator[Metric]:
+        services = self._broker.services
+        now_ms, under_way = services.clock.now_ms(), services.transactions.under_way()
+        ids = GaugeMetricFamily(
+            "penstock_transactional_ids",
+            "Transactional ids that this broker coordinates, by the state of their transaction.",
+            labels=["state"],
+        )
+        for state, count in under_way.states.items():
+            ids.add_metric([state], count)
+        yield ids
+        oldest_ms = under_way.oldest_started_ms
+        yield GaugeMetricFamily(
+            "penstock_oldest_transaction_seconds",
+            "How long the oldest transaction that this broker coordinates is open; 0 where none is.",
+            value=0 if oldest_ms is None else max(now_ms - oldest_ms, 0) / 1000,
+        )
+        sender = services.marker_sender
+        yield CounterMetricFamily(
+            "penstock_transactions_committed",
+            "Transactions that were committed in all their partitions.",
+            sender.committed,
+        )
+        yield CounterMetricFamily(
+            "penstock_transactions_aborted",
+            "Transactions that were aborted in all their partitions.",
+            sender.aborted,
+        )
+        verifications = HistogramMetricFamily(
+            "penstock_transaction_verification_seconds",
+            "How long a transaction's first batch in a partition led here waits for its coordinator.",
+        )
+        asked = services.transactions.verifications
+        verifications.add_metric([], asked.cumulative(), asked.total_seconds)
+        yield verifications
+        found = unsettled(
+            list(self._broker.table.partitions()), now_ms - services.config.now.transaction_max_timeout_ms
+        )
+        yield GaugeMetricFamily(
+            "penstock_last_stable_offset_lag_records",
+            "The most committed offsets of a partition led here that wait for the end of a transaction.",
+            value=found.lag_records_max,
+        )
+        yield GaugeMetricFamily(
+            "penstock_late_transaction_partitions",
+            "Led here, with a transaction that should have been aborted by now.",
+            value=found.late,
         )

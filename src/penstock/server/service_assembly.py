@@ -34,6 +34,7 @@ from penstock.services.services import Node, Services
 from penstock.services.topics.headroom import Headroom
 from penstock.services.topics.service import TopicService
 from penstock.services.transactions.filled_ids import FilledIds
+from penstock.services.transactions.hanging import HangingTransactions
 from penstock.services.transactions.kind import TransactionKind
 from penstock.services.transactions.marker_sender import DueMarkers, MarkerSender
 from penstock.services.transactions.marker_writer import LeaderMarkerWriter
@@ -69,7 +70,8 @@ def assemble_services(
     transaction_kind = TransactionKind(spare_ids, due_markers)
     transaction_coordinator = CoordinatorRuntime(transaction_kind, *shared, caught_up, config)
     transactions = TransactionService(transaction_coordinator, transaction_kind, spare_ids, image)
-    verifier = CoordinatorVerifier(node, image, transactions, cluster.ask_peer)
+    ask = cluster.ask_peer
+    verifier = CoordinatorVerifier(node, image, transactions, ask)
     marker_writer = LeaderMarkerWriter(seams.clock, table, writer, coordinator)
     group_offsets = GroupOffsetService(coordinator)
     return Services(
@@ -95,14 +97,9 @@ def assemble_services(
         transactions=transactions,
         verifier=verifier,
         marker_writer=marker_writer,
+        hanging=HangingTransactions(node, image, caught_up, table, transactions, ask, marker_writer),
         marker_sender=MarkerSender(
-            node,
-            image,
-            due_markers,
-            transaction_coordinator.shard_of,
-            marker_writer,
-            cluster.ask_peer,
-            caught_up,
+            node, image, due_markers, transaction_coordinator.shard_of, marker_writer, ask, caught_up
         ),
         controller=cluster.controller,
         controller_client=cluster.controller_client,

@@ -26,6 +26,7 @@ from penstock.services.refusals import Refusals
 from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
 from penstock.services.topics.service import TopicService
+from penstock.services.transactions.hanging import HangingTransactions
 from penstock.services.transactions.kind import TransactionCoordinator
 from penstock.services.transactions.marker_sender import MarkerSender
 from penstock.services.transactions.markers import MarkerWriter
@@ -69,6 +70,7 @@ class Services:
     transactions: TransactionService
     verifier: TransactionVerifier
     marker_writer: MarkerWriter
+    hanging: HangingTransactions
     marker_sender: MarkerSender
     controller: Controller
     controller_client: ControllerClient

@@ -17,6 +17,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFullError, ShortageError, StorageError
 from penstock.core.files import Files
 from penstock.records.batch import BatchHeader, stamp
+from penstock.records.relay import RELAY_IDS
 from penstock.storage.aborted_transactions import AbortedTransactions
 from penstock.storage.checkpoint import Checkpoint, LogEnd, RecoveryPoint, SyncJob
 from penstock.storage.compaction.checkpoint import Cleaned
@@ -35,8 +36,7 @@ from penstock.storage.unsynced import Unsynced
 _new_tuple: Any = tuple.__new__  # without a call in Python
 CHECKPOINT_EVERY_BYTES = 64 * 1024 * 1024  # at most so much is scanned after a crash: a fraction of a second
 SCAN_COST_PER_BATCH = 512  # besides its bytes, in bytes: small batches must not make a restart slow
-# A batch up to this size may wait for its neighbours: one write for many costs less than copying them once more.
-HELD_BATCH_BYTES_MAX = 16 * 1024
+HELD_BATCH_BYTES_MAX = 16 * 1024  # such a batch may wait for its neighbours: a write costs more than a copy
 
 
 class Log:
@@ -133,6 +133,8 @@ class Log:
         """
         if self.failed:
             raise self._offline()
+        if header.producer_id >= RELAY_IDS:  # before it is in the file, which every start reads
+            self.producers.relays.check_sound(header, batch)
         active = self._active
         size, offset, position = len(batch), self.end_offset, active.size
         last = offset + header.last_offset_delta
@@ -271,7 +273,7 @@ class Log:
     def synced(self, job: SyncJob) -> None:
         if job.end.offset > self.synced_end.offset:
             self.synced_end = job.end
-        if job.checkpointed:
+        if job.checkpointed and job.checkpoint is not None:
             self._checkpointed(job.checkpoint)
         elif job.checkpoint is not None:
             self._checkpoint_due = self._point_in_doubt = True  # short of something: again with the next sync
@@ -288,8 +290,7 @@ class Log:
         self.failed = True
         self.unsynced.clear()  # of these files nobody waits for an error any more
 
-    def _checkpointed(self, checkpoint: Checkpoint | None) -> None:
-        assert checkpoint is not None
+    def _checkpointed(self, checkpoint: Checkpoint) -> None:
         self._point, self._point_in_doubt = checkpoint.point, False
         if checkpoint.epochs is not None:
             self._epochs_saved = checkpoint.epochs
@@ -368,8 +369,7 @@ class Log:
     def truncation(self, offset: int) -> Truncation | None:
         """Cut the log back to end at `offset`, or before the batch that holds it; None: it ends there already.
 
-        Run it in a thread, then report back with `truncated`; nobody writes or syncs in between. StorageError: the
-        log is to be opened again before.
+        Run it in a thread, then tell `truncated`; nobody writes or syncs in between. StorageError: open it again first.
         """
         if offset >= self.end_offset:
             return None

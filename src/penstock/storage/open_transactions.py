@@ -105,6 +105,10 @@ class OpenTransactions:
         if not guard.asking and self._guards.get(producer_id) is guard:
             del self._guards[producer_id]
 
+    def is_asked_for(self, producer_id: int) -> bool:
+        """Whether its coordinator is being asked."""
+        return producer_id in self._guards
+
     def is_current(self, producer_id: int, guard: Guard | None) -> bool:
         return guard is not None and self._guards.get(producer_id) is guard
 

@@ -100,6 +100,10 @@ class ProducerState:
         """Whether one of it is open, under that epoch."""
         return self.transactions.first_offset(producer_id) != NONE and self.epoch_of(producer_id) == epoch
 
+    def last_written(self, producer_id: int) -> ProducerRow | None:
+        """What is known of it: the very same object, until something of it is written."""
+        return self._entries.get(producer_id)
+
     def has_batches(self, producer_id: int, epoch: int) -> bool:
         """Whether it is known which sequence comes next."""
         entry = self._entries.get(producer_id)
@@ -107,15 +111,24 @@ class ProducerState:
 
     def _admit(self) -> None:
         """One more; ApiError if they are too many."""
+        if who := self._too_many():
+            self.refused += 1
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION, f"{who} idempotent producers: no new one for some minutes"
+            )
+
+    def takes(self, producer_id: int) -> bool:
+        """Whether there is room for what it does: it is known, or they are not too many."""
+        return producer_id in self._entries or not self._too_many()
+
+    def _too_many(self) -> str:
+        """Who remembers how many; nothing where there is room for one more."""
         known, budget = len(self._entries), self._budget
         if known >= PRODUCERS_MAX:
-            who = f"the partition remembers {known}"
-        elif budget is not None and budget.refuses(known):
-            who = f"all partitions here remember {budget.known}"
-        else:
-            return
-        self.refused += 1
-        raise ApiError(ErrorCode.POLICY_VIOLATION, f"{who} idempotent producers: no new one for some minutes")
+            return f"the partition remembers {known}"
+        if budget is not None and budget.refuses(known):
+            return f"all partitions here remember {budget.known}"
+        return ""
 
     def check_relayed(self, header: BatchHeader, batch: Buffer) -> AppendedBatch | None:
         """The same for a batch that a relay moves: None, or the latest that it moved here, which includes this one."""

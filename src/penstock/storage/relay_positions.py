@@ -12,7 +12,7 @@ from struct import Struct
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
-from penstock.records.batch import BatchHeader, Buffer
+from penstock.records.batch import BatchHeader, Buffer, InvalidBatch
 from penstock.records.relay import (
     NAMED_IDS,
     NOTHING_MOVED,
@@ -132,6 +132,17 @@ class RelayPositions:
                 f"{moved} of a relay does not follow {known}",
             )
         return None
+
+    def check_sound(self, header: BatchHeader, batch: Buffer) -> None:
+        """Whether `record` can remember what it says, and a snapshot can hold it; otherwise ApiError."""
+        _, moved = self.of(header, batch)
+        if moved.place == NOTHING_MOVED:
+            return
+        try:
+            for number in (moved.first, moved.last):
+                producer_fields(moved.source, moved.epoch, number, named=moved.named)
+        except ValueError as error:
+            raise InvalidBatch(ErrorCode.INVALID_RECORD, f"what a relay moved: {error}") from error
 
     def record(self, header: BatchHeader, first_offset: int, batch: Buffer | None) -> None:
         """It was written at `first_offset`."""

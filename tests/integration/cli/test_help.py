@@ -17,6 +17,7 @@ COMMANDS = [
     "consume",
     "group",
     "dlq",
+    "txn",
     "why",
     "doctor",
     "bench",
@@ -43,13 +44,17 @@ def test_help_names_every_command() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [[name] for name in COMMANDS if name not in ("topic", "group", "dlq", "broker-admin")]
+    [[name] for name in COMMANDS if name not in ("topic", "group", "dlq", "txn", "broker-admin")]
     + [
         ["broker-admin", "drain"],
         ["topic", "create"],
         ["group", "describe"],
         ["group", "reset"],
         ["dlq", "replay"],
+        ["txn", "list"],
+        ["txn", "describe"],
+        ["txn", "abort"],
+        ["txn", "find-hanging"],
     ],
 )
 def test_each_command_explains_itself_with_examples(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from tests.integration.commands import COMMAND, Done, environment, penstock
 
+from penstock.client.admin.admin import Admin
 from penstock.testing import BrokerProcess, broker
 
 
@@ -158,9 +160,9 @@ def test_topic_is_not_made_by_producing_where_the_broker_says_so() -> None:
         assert "penstock topic create mistyped" in done.said()
 
 
-def follow(running: BrokerProcess, topic: str) -> "subprocess.Popen[str]":
+def follow(running: BrokerProcess, topic: str, *start: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*COMMAND, "consume", topic, "--from-beginning"],
+        [*COMMAND, "consume", topic, *start],
         env=environment(running.bootstrap),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -170,7 +172,7 @@ def follow(running: BrokerProcess, topic: str) -> "subprocess.Popen[str]":
 
 def test_follows_until_interrupted(running: BrokerProcess) -> None:
     produce(running, "followed", "one\n")
-    with follow(running, "followed") as process:
+    with follow(running, "followed", "--from-beginning") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "one\n"
@@ -183,7 +185,7 @@ def test_follows_until_interrupted(running: BrokerProcess) -> None:
 
 def test_ends_when_its_reader_has_gone_even_if_nothing_more_arrives(running: BrokerProcess) -> None:
     produce(running, "piped", "one\n")
-    with follow(running, "piped") as process:
+    with follow(running, "piped", "--from-beginning") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "one\n"
@@ -195,7 +197,7 @@ def test_ends_when_its_reader_has_gone_even_if_nothing_more_arrives(running: Bro
 def test_follows_through_a_restart_of_the_broker() -> None:
     with broker() as restarted:
         produce(restarted, "patient", "one\n")
-        with follow(restarted, "patient") as process:
+        with follow(restarted, "patient", "--from-beginning") as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "one\n"
             restarted.kill()
@@ -204,6 +206,35 @@ def test_follows_through_a_restart_of_the_broker() -> None:
             assert process.stdout.readline() == "two\n"
             process.send_signal(signal.SIGINT)
             assert process.wait() == 0
+
+
+@pytest.mark.parametrize("start", [(), ("--from-beginning",)])
+def test_follows_a_topic_that_is_made_again(running: BrokerProcess, start: tuple[str, ...]) -> None:
+    """It printed nothing until the new log had passed the old end."""
+    topic = "again-" + "-".join(start).strip("-")
+    produce(running, topic, "old\n" * 5)
+    admin = Admin(running.bootstrap)
+    with follow(running, topic, *start) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(5 if start else 0):
+            assert process.stdout.readline() == "old\n"
+        if not start:  # it has begun when it prints what comes
+            while not select.select([process.stdout], [], [], 0.5)[0]:
+                produce(running, topic, "old\n")
+        admin.delete(topic)
+        admin.create(topic, partitions=2)
+        produce(running, topic, "new 1\nnew 2\n")
+        said = process.stderr.readline()
+        assert said.endswith(
+            "was deleted and made again; what follows is the new one, from its first message\n"
+        )
+        lines: list[str] = []
+        while len({line for line in lines if line.startswith("new")}) < 2:
+            lines.append(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+        assert process.stderr.read() == ""
 
 
 def test_offset_that_the_log_has_not_reached_is_waited_for_not_rounded(running: BrokerProcess) -> None:

@@ -13,11 +13,14 @@ from tests.integration.commands import COMMAND, Done, environment, penstock
 from tests.integration.spark.hand_lake import HandLake
 from tests.integration.spark.topics import Sent, Topics
 
+from penstock.client.admin.admin import Admin
 from penstock.client.console.row import ConsoleRow
-from penstock.client.raw import TopicInfo
+from penstock.client.console.topic_watch import TopicRemadeError
+from penstock.client.raw import RawClient, TopicInfo
 from penstock.spark.pipelines.archive.lake import FolderLake
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.tables import own_session
+from penstock.spark.pipelines.from_archive import handover
 from penstock.spark.pipelines.from_archive.archived import console_rows
 from penstock.spark.pipelines.from_archive.files import LocalRows, SparkRows
 from penstock.spark.pipelines.from_archive.handover import ArchiveThenLive
@@ -206,6 +209,26 @@ def test_retention_that_overtakes_a_live_reader_is_filled_from_the_archive(
     assert [line.partition("-0: ")[2] for line in warned] == [
         "offsets 180 to 189 are neither archived nor on the broker any more"
     ]
+
+
+def test_a_topic_that_is_made_again_while_it_is_followed_is_told(topics: Topics, lake: HandLake) -> None:
+    """What it got was passed over until it was as long as the old one."""
+    topic = topics.create()
+    topics.count_up(topic, 0, 100)
+    lake.take(topic)
+    admin = Admin(topics.bootstrap)
+    with reader(topics, lake, topic, follow=True) as (made, _):
+        found: list[ConsoleRow] = []
+        while len(found) < 100:
+            found += made.read(0.2)
+        with RawClient(topics.bootstrap) as client:
+            topic_id = client.describe([topic])[topic].topic_id
+        assert topic_id is not None
+        assert handover._admins_text(topic_id) == admin.topic_id(topic)
+        admin.delete(topic)
+        admin.create(topic, partitions=1)
+        with pytest.raises(TopicRemadeError, match="was deleted and made again"):
+            rows_of(made)
 
 
 def test_retention_that_takes_all_the_broker_had_is_filled_from_the_archive(

@@ -22,6 +22,7 @@ NOW_MS = 1_700_000_000_000
         ("1699999999999", 1_699_999_999_999),
         ("2023-11-14T22:13:20+00:00", NOW_MS),
         ("2023-11-14T22:13:20.500Z", NOW_MS + 500),
+        ("1969-12-31T23:59:59.999Z", 0),  # not -1, which is the end to brokers
     ],
 )
 def test_times(text: str, expected_ms: int) -> None:

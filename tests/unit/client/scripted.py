@@ -57,7 +57,9 @@ class Broker:
     refuse: Callable[[str], bool] = lambda _topic: False  # whether a topic takes nothing now
     # The next message to each is taken, and nobody is told.
     forget_answer: list[str] = field(default_factory=list)
-    unknown: set[Where] = field(default_factory=set)  # commits for these are refused: they are deleted
+    unknown: set[Where] = field(
+        default_factory=set
+    )  # deleted: commits for these are refused, and they have no ends
     on_refused: Callable[[Where], None] = lambda _place: None
     unready: bool = False  # asked for commits, it does not answer
     unreadable: bool = False  # asked for commits, it answers with an error for each partition
@@ -315,8 +317,14 @@ class RawConsumer:
     ) -> list[TopicPartition]:
         del timeout
         self._step("offsets_for_times", False)
-        found = [
-            TopicPartition(partition.topic, partition.partition, self._at_time(partition))
+        unknown = self._broker.unknown.intersection(map(_place, partitions))
+        if unknown.issuperset(map(_place, partitions)):
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        refused = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        found: list[Any] = [
+            SimpleNamespace(topic=partition.topic, partition=partition.partition, offset=-1, error=refused)
+            if _place(partition) in unknown
+            else TopicPartition(partition.topic, partition.partition, self._at_time(partition))
             for partition in partitions
         ]
         self._broker.on_offsets()
@@ -367,6 +375,7 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
         "consuming.reader",
         "consuming.paused",
         "consuming.consumer",
+        "consuming.membership",
         "retry.flow",
         "retry.ordered",
         "retry.topics",

@@ -1,5 +1,6 @@
 """A consumer of several topics, one of which is deleted: commits are refused before the group hears of it in a poll."""
 
+from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
@@ -154,3 +155,40 @@ def test_where_a_group_began_need_not_be_committed_for_a_topic_that_is_gone(brok
     delete(broker)
     send(broker, B, 2)
     assert values(consumer) == [b"b0", b"b1"]
+
+
+@pytest.mark.parametrize("start", ["latest", timedelta(0)])
+def test_where_a_deleted_topic_begins_is_not_waited_for(
+    broker: Broker, start: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes when it was just assigned: the poll that would take it away comes behind the question."""
+    send(broker, A, 1)
+    send(broker, B, 1)
+    consumer = opened(broker, start=start)
+    broker.unknown.add(A)
+    assert values(consumer, 2) == []
+    send(broker, B, 2)
+    assert values(consumer) == [b"b0", b"b1"]
+    delete(broker)
+    send(broker, B, 1)
+    assert values(consumer) == [b"b0"]
+    assert consumer.assignment == [B]
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["where to begin in a, partition 0, is asked again: there is no such topic or partition"]
+
+
+@pytest.mark.parametrize("start", ["latest", timedelta(0)])
+def test_nothing_is_handed_out_of_a_partition_before_it_is_known_where_it_begins(
+    broker: Broker, start: Any
+) -> None:
+    """The broker that was asked had only not heard of it."""
+    send(broker, A, 2)
+    consumer = opened(broker, start=start)
+    broker.unknown.add(A)
+    send(broker, B, 1)
+    values(consumer, 5)
+    broker.unknown.clear()
+    assert values(consumer) == []
+    send(broker, A, 1)
+    send(broker, B, 1)
+    assert values(consumer) == [b"a0", b"b0"]

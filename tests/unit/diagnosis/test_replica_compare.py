@@ -1,6 +1,8 @@
 """Copies of a log held against each other: whatever byte differs is found, and the damaged copy is named."""
 
 import pytest
+from tests.unit.storage.logs import NOW_MS
+from tests.unit.storage.transactions import marker, transactional
 
 from penstock.diagnosis.replica_compare import (
     WRONG_CHECKSUM,
@@ -11,9 +13,11 @@ from penstock.diagnosis.replica_compare import (
     contents,
     first_other,
 )
-from penstock.records.batch import HEADER_BYTES, stamp
+from penstock.records.batch import HEADER_BYTES, Buffer, read_header, stamp
 from penstock.records.builder import BatchOptions, build_batch
-from penstock.records.reader import Record
+from penstock.records.filtering import emptied, walk
+from penstock.records.filtering import without as with_only
+from penstock.records.reader import Record, payload_of
 
 OUTSIDE_THE_CHECKSUM = range(16)  # base offset, length and leader epoch
 
@@ -159,3 +163,38 @@ def test_records_of_compacted_copies() -> None:
     for torn in (LOG[:40], flipped(8), flipped(16)):
         with pytest.raises(DamagedError):
             contents(memoryview(torn), 0, END)
+
+
+def with_transactions(*, committed: bool = False, cleaned: bool = False) -> memoryview:
+    """Two batches of a producer and the marker that ends them; `cleaned` as compaction leaves them."""
+    end = marker(7, 0, committed=committed)
+    batches: list[Buffer] = [transactional((7, 0, 0), 2), transactional((7, 0, 2)), end]
+    whole, offset = bytearray(), 0
+    for number, batch in enumerate(batches):
+        header = read_header(batch)
+        if cleaned and number == 1:
+            batch = emptied(header)
+        elif cleaned and number == 2:
+            payload = payload_of(batch, 0, header)
+            batch = with_only(header, payload, list(walk(payload, 1)), NOW_MS + 1000)
+        stamp(memoryview(batch), 0, offset, 3)
+        if not (cleaned and number == 0):
+            whole += batch
+        offset += header.last_offset_delta + 1
+    return memoryview(bytes(whole))
+
+
+def test_markers_and_what_was_aborted_are_records_as_others_are() -> None:
+    same = compare({1: with_transactions(), 2: with_transactions()}, 0, 4)
+    assert (same.differences, same.next_offset) == ([], 4)
+    other = compare({1: with_transactions(), 2: with_transactions(committed=True)}, 0, 4)
+    assert [(difference.broker, difference.offset) for difference in other.differences] == [(2, 3)]
+
+
+def test_of_compacted_copies_one_may_have_dropped_what_was_aborted() -> None:
+    """And given the marker the time at which it goes itself."""
+    whole, cleaned = contents(with_transactions(), 0, 4), contents(with_transactions(cleaned=True), 0, 4)
+    assert (sorted(whole.records), sorted(cleaned.records)) == ([0, 1, 2, 3], [3])
+    assert first_other(whole.records, cleaned.records, 4) is None
+    opposite = contents(with_transactions(committed=True), 0, 4)
+    assert first_other(opposite.records, cleaned.records, 4) == 3

@@ -20,6 +20,8 @@ from penstock.groups.state import CoordinatorState
 from penstock.server import service_assembly
 from penstock.services.coordinator import runtime
 from penstock.services.coordinator.shard import Status
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import list_groups
 
 PAYMENTS = Topic("payments", b"p" * 16, (), {}, 0)
 PLANTED, OTHER = "g", "h"  # of different shards
@@ -154,3 +156,23 @@ async def test_others_have_their_turn_while_many_groups_begin(monkeypatch: pytes
             await asyncio.sleep(0)
     steps = [after - before for before, after in pairwise([*seen, begun])]
     assert max(steps) <= 2 * TURN_ITEMS_MAX  # of two shards
+
+
+@pytest.mark.parametrize("status", [Status.LOADING, Status.OFFLINE])
+async def test_no_list_leaves_out_groups_that_are_out_of_service_for_a_moment(status: Status) -> None:
+    """Whoever asks is told to ask again."""
+    async with machine().broker() as asked:
+        await prepared(asked)
+        assert await commit(asked, group_id=PLANTED) == 0
+        shard = asked.services.coordinator.shard_of(PLANTED)
+        shard.go_offline("too few replicas have it in time")
+        if status is Status.LOADING:
+            shard.restart()
+        assert await listed(asked) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+        await reached(asked, PLANTED, Status.ACTIVE)
+        assert await listed(asked) == (ErrorCode.NONE, [PLANTED])
+
+
+async def listed(asked: Asked) -> tuple[int, list[str]]:
+    answer = await asked.ask(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest(), 5)
+    return answer.error_code, [group.group_id for group in answer.groups]

@@ -6,9 +6,17 @@ from typing import Any
 import pytest
 from tests.unit.frontends.group_requests import commit, machine, prepared
 from tests.unit.frontends.in_memory import Asked
-from tests.unit.frontends.transactional_commits import PRODUCER, end, serving, shard, txn_commit
+from tests.unit.frontends.transactional_commits import (
+    PRODUCER,
+    commit_beside_marker,
+    end,
+    serving,
+    shard,
+    txn_commit,
+)
 
 from penstock.groups.state import CoordinatorState
+from penstock.replication.transactions import MarkerToWrite
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import delete_groups, offset_delete
 
@@ -32,13 +40,20 @@ def seen(state: CoordinatorState) -> tuple[Any, ...]:
 async def _step(asked: Asked, rng: random.Random, epochs: dict[int, int]) -> None:
     group, partition, offset = rng.choice("gh"), rng.randrange(2), rng.randrange(1000)
     producer = PRODUCER + rng.randrange(3)
-    match rng.choice(["plain", "plain", "txn", "txn", "txn", "end", "end", "delete", "group"]):
+    match rng.choice(["plain", "plain", "txn", "txn", "txn", "end", "end", "late", "delete", "group"]):
         case "plain":
             assert await commit(asked, offset=offset, partition=partition, group_id=group) == 0
         case "txn":
             epoch = epochs.setdefault(producer, 0)
             which = {"producer_id": producer, "producer_epoch": epoch, "group_id": group}
             assert await txn_commit(asked, 5, offset=offset, partition=partition, **which) == 0
+        case "late" if producer in epochs:
+            # A repeat of the marker before: whatever is open under the epoch that it raised stays so.
+            marker = MarkerToWrite(producer, epochs[producer], rng.random() < 0.5, 0, 2)
+            which = {"partition": partition, "group_id": group, "turns": rng.randrange(4)}
+            await commit_beside_marker(asked, marker, offset=offset, **which)
+            waiting = shard(asked).state.pending.of_group(group)[("orders", partition)]
+            assert waiting[producer].offset == offset
         case "end":
             epochs[producer] = epochs.get(producer, 0) + 1
             committed = rng.random() < 0.6

@@ -9,9 +9,13 @@ from tests.unit.frontends.group_requests import active
 from tests.unit.frontends.in_memory import NOW_MS, Asked, Machine
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.internal_topics import OFFSETS_TOPIC
+from penstock.groups.offsets.commit import Committer
 from penstock.records.control import Marker, marker_batch
+from penstock.replication.transactions import MarkerToWrite
 from penstock.services.coordinator.group_kind import GroupShard
 from penstock.services.coordinator.pending_reply import PendingReply, arrival
+from penstock.services.coordinator.transactional_offsets import TransactionalProducer
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import offset_fetch, txn_offset_commit
 
@@ -66,6 +70,29 @@ async def txn_commit(asked: Asked, version: int = 3, *, offset: int = 5, **field
     request = txn_offset_commit.TxnOffsetCommitRequest(**{**given, **fields})
     answer = await asked.ask(ApiKey.TXN_OFFSET_COMMIT, request, version)
     return int(answer.topics[0].partitions[0].error_code)
+
+
+async def commit_beside_marker(
+    asked: Asked,
+    marker: MarkerToWrite,
+    *,
+    offset: int,
+    partition: int = 0,
+    turns: int = 0,
+    group_id: str = "g",
+) -> ErrorCode:
+    """A marker comes so many turns of the loop after its producer asks to commit this; returns what that is told."""
+    services = asked.services
+    entry = ("orders", services.image.topics["orders"].id, partition, offset, -1, "txn")
+    producer = TransactionalProducer("tid", marker.producer_id, marker.producer_epoch)
+    by = Committer(group_id, "", None, -1, 5)
+    committing = asyncio.create_task(services.transactional_offsets.commit(producer, by, lambda: [entry]))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    index = services.coordinator.shard_of(group_id).partition.index
+    marking = asyncio.create_task(services.marker_writer.write(OFFSETS_TOPIC, index, marker))
+    assert await committing == [ErrorCode.NONE]
+    return await marking
 
 
 def shard(asked: Asked) -> GroupShard:

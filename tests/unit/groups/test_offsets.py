@@ -10,7 +10,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.decision import KnownTopic, Now
 from penstock.groups.offsets.commit import Committer, check_committer, expiry
-from penstock.groups.offsets.table import LiveOffsets
+from penstock.groups.offsets.table import LiveOffsets, OffsetTable
 from penstock.groups.partitioning import java_hash, partition_of
 from penstock.groups.records.keys import encode_offset_key
 from penstock.groups.records.offset_value import (
@@ -228,20 +228,36 @@ def test_offsets_of_older_brokers_are_of_the_topic_that_has_the_name_when_they_a
 
 
 @pytest.mark.parametrize(
-    ("offset", "partitions", "is_shown"),
+    ("offset", "partitions", "is_listed"),
     [(4, 1, False), (10, 1, False), (11, 1, True), (4, 2, True), (11, 2, True)],
 )
 @pytest.mark.parametrize("topic_id", [b"o" * 16, bytes(16)], ids=["with its id", "of an older broker"])
 def test_what_was_committed_in_a_removed_partition_is_kept_for_the_next_of_its_number(
-    offset: int, partitions: int, is_shown: bool, topic_id: bytes
+    offset: int, partitions: int, is_listed: bool, topic_id: bytes
 ) -> None:
-    """Shown when there is one again; what lies beyond its end is of one that is not known here yet."""
+    """Listed when there is one again; what lies beyond its end is of one that is not known here yet."""
     state, known = CoordinatorState(), KnownTopic(b"o" * 16, partitions, {1: Removed(8, 10, 3)})
     state.offsets_of("g").set("t", 1, CommittedOffset(offset, topic_id=topic_id))
     assert list(chain.from_iterable(state.hear_of_topics({"t": known}.get))) == []
     live = LiveOffsets(state.offsets_of("g"), {"t": known}.get)
-    assert (live.get("t", 1) is not None) == is_shown
+    assert (1 in live.listed("t")) == (1 in live.copy(None).of_topic("t")) == is_listed
+    assert live.get("t", 1) is not None, "who names it may know more"
     assert LiveOffsets(state.offsets_of("g"), {"t": known._replace(id=b"n" * 16)}.get).get("t", 1) is None
+
+
+@pytest.mark.parametrize(
+    ("offset", "partitions", "told"),
+    [(7, 2, (7, 2)), (8, 2, (10, -1)), (9, 2, (10, -1)), (10, 2, (10, 2)), (11, 2, (11, 2)), (8, 1, (8, 2))],
+)
+def test_who_has_read_all_of_a_removed_partition_stands_where_the_next_of_its_number_begins(
+    offset: int, partitions: int, told: tuple[int, int]
+) -> None:
+    """What lies before it is nowhere for readers: librdkafka would tell no end there, and it would count as unread."""
+    state, known = CoordinatorState(), KnownTopic(b"o" * 16, partitions, {1: Removed(8, 10, 3)})
+    state.offsets_of("g").set("t", 1, CommittedOffset(offset, leader_epoch=2, topic_id=b"o" * 16))
+    found = LiveOffsets(state.offsets_of("g"), {"t": known}.get).get("t", 1)
+    assert found is not None
+    assert (found.offset, found.leader_epoch) == told
 
 
 def test_what_was_committed_in_a_partition_that_never_was_goes() -> None:
@@ -249,3 +265,35 @@ def test_what_was_committed_in_a_partition_that_never_was_goes() -> None:
     state.offsets_of("g").set("t", 1, CommittedOffset(5, topic_id=b"o" * 16))
     tombstones = list(chain.from_iterable(state.hear_of_topics({"t": known}.get)))
     assert tombstones == [(encode_offset_key("g", "t", 1), None)]
+
+
+def test_what_is_given_up_takes_no_longer_where_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a group has anything left is asked for each of its tombstones."""
+    state, count = CoordinatorState(), 300
+    for number in range(count):
+        state.apply(encode_offset_key("g", f"t{number}", 0), encode_offset_value(CommittedOffset(1)))
+    looked_at = 0
+
+    def counted(table: OffsetTable) -> int:
+        nonlocal looked_at
+        looked_at += len(table.topics)
+        return sum(map(len, table.topics.values()))
+
+    monkeypatch.setattr(OffsetTable, "__len__", counted)
+    for number in range(count):
+        assert "g" in state.groups
+        state.apply(encode_offset_key("g", f"t{number}", 0), None)
+    assert (state.groups, state.offsets, state.size_bytes) == ({}, {}, 0)
+    assert looked_at <= count
+
+
+def test_a_topic_whose_last_offset_went_is_gone() -> None:
+    table = OffsetTable()
+    assert not table
+    table.set("t", 1, CommittedOffset(1))
+    assert table
+    table.remove("t", 0)
+    assert table
+    table.remove("t", 1)
+    assert not table
+    assert table.topics == {}

@@ -293,5 +293,6 @@ def test_who_wants_stable_offsets_is_told_which_are_not() -> None:
         assert (table.get("u", 0) or UNSTABLE).offset == 2
         assert table.copy(None).get("v", 0) is UNSTABLE
         assert table.copy([("t", [0, 1])]).of_topic("t") == {0: UNSTABLE}
+        assert [list(table.listed(topic)) for topic in "tuv"] == [[0], [0], [0]]
     assert StableOffsets(gone, unstable).get("u", 0) is None
     assert committed(state) == 1, "what others read is what it was"

@@ -7,13 +7,15 @@ import pytest
 from tests.unit.storage.logs import NOW_MS, a_batch, opened
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import DiskFailedError, StorageError, TooManyFilesError
+from penstock.core.errors import ApiError, DiskFailedError, StorageError, TooManyFilesError
 from penstock.core.lease import Work
 from penstock.core.limits import SYNCS_UNHURRIED_MAX
 from penstock.records.batch import read_header
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
+from penstock.services.acknowledging import until_committed
 from penstock.storage.checkpoint import SyncJob
+from penstock.storage.log import Log
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_loop import SimLoop
 
@@ -52,6 +54,27 @@ def test_nobody_waits_for_ever_for_a_sync_whose_directory_is_gone(monkeypatch: p
 
         loop.run_until_complete(loop.spawn("broker", story()))
     assert failures == [], "the disk is well: other logs go on"
+
+
+def test_nobody_waits_for_ever_for_a_sync_that_could_not_be_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unforeseen(log: Log, *, checkpoint: bool = False) -> SyncJob:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Log, "sync_job", unforeseen)
+    with SimLoop(1) as loop:
+
+        async def story() -> None:
+            group_commit = GroupCommit(loop, None, pytest.fail)
+            partition = written_to(group_commit)
+            waiting = loop.spawn("producer", until_committed(partition, 0, 5))
+            await group_commit.covered(partition)
+            with pytest.raises(ApiError, match="a bug"):
+                await waiting
+            assert await partition.lease.get(Work.CUT)
+            await group_commit.idle()
+            assert partition.log.failed
+
+        loop.run_until_complete(loop.spawn("broker", story()))
 
 
 def test_of_a_log_whose_lease_has_ended_nothing_is_synced_and_nobody_waits() -> None:

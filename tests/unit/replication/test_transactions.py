@@ -8,6 +8,7 @@ from tests.unit.storage.transactions import transactional
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader, read_header
+from penstock.records.relay import NAMED_IDS, RELAY_IDS
 from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.transactions import MarkerToWrite, check_marker, check_transactional, guard_for
@@ -191,6 +192,17 @@ def test_in_the_first_kind_a_marker_comes_under_the_producers_own_epoch() -> Non
     leader.mark(0, committed=False)
     assert leader.stable == 2
     assert leader.partition.log.row.aborted.between(0, 2, lambda _: []) == [(PRODUCER, 0)]
+
+
+@pytest.mark.parametrize("producer_id", [-1, RELAY_IDS, NAMED_IDS, 2**63 - 1])
+def test_a_marker_of_no_producer_is_not_obeyed(producer_id: int) -> None:
+    with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
+        check_marker(Leader().partition, MarkerToWrite(producer_id, 0, True, 0, 1))
+
+
+def test_a_marker_of_no_epoch_is_not_obeyed() -> None:
+    with refused(OLD_EPOCH):
+        Leader().mark(-1)
 
 
 def test_the_last_epoch_of_all_may_be_marked_again() -> None:

@@ -1,7 +1,7 @@
 """The source's end of a relay: where it goes on, and what it sends."""
 
 import pytest
-from tests.unit.storage.logs import NOW_MS, a_batch, append, opened, read
+from tests.unit.storage.logs import NOW_MS, a_batch, append, opened, read, sync
 from tests.unit.storage.transactions import aborted_in, marker, transactional
 
 from penstock.core.error_codes import ErrorCode
@@ -9,7 +9,15 @@ from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader, check_batch, read_header
 from penstock.records.relay import Relayed, RelayPlace, position_batch, relayed_by, retired_source
 from penstock.replication.partition import Partition
-from penstock.replication.retirement import Close, ask_anew, freeze, is_drained, left_to_move, retirement_of
+from penstock.replication.retirement import (
+    Close,
+    ask_anew,
+    freeze,
+    is_drained,
+    left_to_move,
+    retire,
+    retirement_of,
+)
 from penstock.services.relay import retired
 from penstock.services.relay.pump import Moved, Pump
 from penstock.services.relay.retired import RetiredSource, parted_at, prepared
@@ -278,3 +286,26 @@ def test_what_was_aborted_is_counted_and_what_was_committed_is_moved_as_any_reco
         (True, 3),
     ]
     assert not any(header.is_transactional for header in moved)
+
+
+@pytest.mark.parametrize(
+    "where", ["in memory", "in the file of a sealed segment", "in a log that was opened"]
+)
+def test_what_was_aborted_is_moved_by_nobody_wherever_the_list_of_it_is(where: str) -> None:
+    files = MemFiles()
+    log = opened(files).log
+    append(log, transactional((1, 0, 0), 2))
+    append(log, marker(1, 0, committed=False))
+    if where != "in memory":
+        log.roll(NOW_MS)
+        append(log, a_batch())
+        sync(log, checkpoint=True)
+    if where == "in a log that was opened":
+        log = opened(files).log
+    partition = Partition("t", bytes(16), 2, log, 1, NoSyncer(), sync_before_ack=False)
+    retire(partition, 0, None, NOW_MS)
+    with SimLoop(1) as loop:
+        source = RetiredSource(loop, None, partition)
+        chunk = loop.run_until_complete(loop.spawn("source", source.read(0, None)))
+    moved = [header.record_count for header in headers_of(chunk.batches) if not header.is_control]
+    assert (moved, chunk.next_number) == ([], 3)

@@ -9,7 +9,7 @@ from penstock.client.raw import EARLIEST, RawClient, TimedOutError, TopicPartiti
 from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.reader import Record
 from penstock.records.relay import stamp_relayed
-from penstock.spark.pipelines.replaying.errors import OtherRecordsError, RetiredTargetError
+from penstock.spark.pipelines.replaying.errors import DoubledError, OtherRecordsError, RetiredTargetError
 from penstock.spark.pipelines.replaying.headers import FROM, OFFSET
 from penstock.spark.pipelines.replaying.tail import Tail, look
 from penstock.wire.kafka.api_keys import ApiKey
@@ -27,9 +27,10 @@ def log_end(end: int) -> epochs.OffsetForLeaderEpochResponse:
     return epochs.OffsetForLeaderEpochResponse(topics=[topic])
 
 
-def replayed(first: int, end: int) -> bytes:
+def replayed(first: int, end: int, original: int = 100) -> bytes:
+    """`original`: how much larger the offsets were that they had."""
     records = [
-        Record(offset, 1, None, b"v", ((FROM, SOURCE.encode()), (OFFSET, b"%d" % (offset + 100))))
+        Record(offset, 1, None, b"v", ((FROM, SOURCE.encode()), (OFFSET, b"%d" % (offset + original))))
         for offset in range(first, end)
     ]
     return bytes(build_batch(records, BatchOptions(base_offset=first)))
@@ -97,3 +98,15 @@ def test_what_was_replayed_to_a_partition_that_is_retired_says_nothing_of_the_on
         assert look(client, AT, SOURCE, append=True) == Tail(8, 102)
         with pytest.raises(OtherRecordsError, match="t-0 holds other records"):
             look(client, AT, SOURCE, append=False)
+
+
+@pytest.mark.parametrize("append", [False, True])
+@pytest.mark.parametrize("again", [95, 97, 99])
+def test_what_two_runs_wrote_at_once_is_no_end_to_go_on_from(append: bool, again: int) -> None:
+    log = replayed(0, 5) + replayed(5, 8, original=again)
+    with FakePeer() as peer, RawClient(peer_with(peer, [8], [8]).bootstrap, QUICK) as client:
+        peer.on(ApiKey.FETCH, lambda _: fetched(log))
+        with pytest.raises(DoubledError, match="t-0 holds records of this replay twice") as raised:
+            look(client, AT, SOURCE, append=append)
+    assert "--append" not in str(raised.value)
+    assert "at offset 5 " in str(raised.value)

@@ -2,13 +2,24 @@
 
 import base64
 import zlib
+from contextlib import nullcontext
 
-from tests.unit.storage.logs import NOW_MS, a_batch, opened
+import pytest
+from tests.unit.storage.logs import NOW_MS, a_batch, opened, sync
 from tests.unit.storage.logs import append as append_to
 
+from penstock.core.errors import ApiError
 from penstock.records.batch import read_header, stamp
+from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.records.reader import iter_batches
-from penstock.records.relay import RelayPlace, position_batch, retired_source, stamp_relayed
+from penstock.records.relay import (
+    NAMED_IDS,
+    RELAY_IDS,
+    RelayPlace,
+    position_batch,
+    retired_source,
+    stamp_relayed,
+)
 from penstock.storage.producer_copy import AppendedBatch
 from penstock.storage.producer_snapshot import dump_producers, load_producers
 from penstock.storage.producers import ProducerState
@@ -96,3 +107,39 @@ def test_moved_batches_are_what_they_were_to_the_byte() -> None:
         assert read_header(batch).base_offset == offset
         written += batch
     assert written == LOG
+
+
+def unsound(producer_id: int, *, control: bool, sequence: int = 0) -> bytearray:
+    options = BatchOptions(
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        control=control,
+        transactional=control,
+    )
+    builder = BatchBuilder(options)
+    builder.append(b"", key=bytes(4), timestamp=NOW_MS)
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("batch", "refused"),
+    [
+        (unsound(RELAY_IDS, control=True, sequence=-1), True),  # no number
+        (unsound(RELAY_IDS, control=False, sequence=-1), True),
+        (unsound(NAMED_IDS, control=True), True),  # a position that says no place
+        (unsound(RELAY_IDS, control=False), False),
+    ],
+)
+def test_what_nobody_could_remember_of_a_relay_is_refused_before_it_is_in_the_log(
+    batch: bytearray, refused: bool
+) -> None:
+    """Every start would read it, and every checkpoint keep it."""
+    files = MemFiles()
+    log = opened(files).log
+    with pytest.raises(ApiError, match="relay") if refused else nullcontext():
+        append_to(log, batch)
+    assert (log.end_offset, log.size_bytes == 0) == (int(not refused), refused)
+    append_to(log, a_batch())
+    sync(log, checkpoint=True)
+    assert opened(files).log.end_offset == log.end_offset

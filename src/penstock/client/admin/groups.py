@@ -28,9 +28,12 @@ class GroupAdmin(TopicAdmin):
 
     def groups(self) -> list[GroupSummary]:
         """Every group, by name."""
-        listed = self._listed()
-        if listed.errors:
-            raise explained(listed.errors[0], bootstrap=self._bootstrap, subject="the groups")
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while (listed := self._listed()).errors:
+            error = explained(listed.errors[0], bootstrap=self._bootstrap, subject="the groups")
+            if error.code not in _MOVING or time.monotonic() >= deadline:
+                raise error
+            time.sleep(_RETRY_SECONDS)  # a broker does not know all of its groups just now
         return sorted(
             (
                 GroupSummary(listing.group_id, _name(listing.state), _name(listing.type))

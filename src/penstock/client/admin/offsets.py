@@ -10,6 +10,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from penstock.client.admin.groups import GroupAdmin, group_refusal, members_at_work
 from penstock.client.connect import REQUEST_SECONDS
 from penstock.client.consuming.beginning import began_with
+from penstock.client.consuming.starting import check_offset
 from penstock.client.errors import ClientError
 
 
@@ -53,6 +54,8 @@ class OffsetAdmin(GroupAdmin):
         self, name: str, topic: str, to: ResetTo, partitions: Iterable[int] | None = None
     ) -> list[Move]:
         """What `reset_offsets` would do. Refuses a group with members, too."""
+        if isinstance(to, int):
+            check_offset("to", to)
         known = self.partition_indexes(topic)
         chosen = known if partitions is None else sorted(set(partitions))
         unknown = [index for index in chosen if index not in known]

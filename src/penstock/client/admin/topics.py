@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import KafkaError, TopicCollection, TopicPartition, Uuid
+from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -163,28 +163,39 @@ class TopicAdmin:
             time.sleep(_RETRY_SECONDS)
 
     def _description(self, name: str) -> Any:
+        return self._wait(self.asked_description(name), name)
+
+    def asked_description(self, name: str) -> "Future[Any]":
+        """librdkafka's own, for those who cannot wait for it."""
         wanted = TopicCollection([name])
-        return self._wait(self._client.describe_topics(wanted, request_timeout=REQUEST_SECONDS)[name], name)
+        return self._client.describe_topics(wanted, request_timeout=REQUEST_SECONDS)[name]
 
     def earliest(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
         return self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
-    def latest(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        return self._offsets(name, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    def latest(self, name: str, partitions: Iterable[int], *, committed: bool = False) -> dict[int, int]:
+        """The end of each partition; of what is `committed`, where its earliest open transaction begins."""
+        spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        return self._offsets(name, partitions, spec, committed=committed)
 
     def since(self, name: str, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int]:
         """The first offset at or after a time in each partition; -1 where there is none."""
         return self._offsets(name, partitions, OffsetSpec.for_timestamp(timestamp_ms))
 
-    def _offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
-        futures = self._ask_offsets(((name, index) for index in partitions), spec)
+    def _offsets(
+        self, name: str, partitions: Iterable[int], spec: OffsetSpec, *, committed: bool = False
+    ) -> dict[int, int]:
+        futures = self._ask_offsets(((name, index) for index in partitions), spec, committed=committed)
         return {index: self._wait(future, name).offset for (_, index), future in futures.items()}
 
-    def _ask_offsets(self, places: Iterable[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], Any]:
+    def _ask_offsets(
+        self, places: Iterable[tuple[str, int]], spec: OffsetSpec, *, committed: bool = False
+    ) -> dict[tuple[str, int], Any]:
         asked = {TopicPartition(*place): spec for place in places}
         if not asked:
             return {}
-        futures = self._client.list_offsets(asked, request_timeout=REQUEST_SECONDS)
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        futures = self._client.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_SECONDS)
         return {(at.topic, at.partition): future for at, future in futures.items()}
 
     def live_brokers(self) -> list[int]:

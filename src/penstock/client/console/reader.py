@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from penstock.client.admin.admin import Admin
 from penstock.client.connect import handle_settings
+from penstock.client.console.topic_watch import TopicWatch
 from penstock.client.errors import ClientError, UnreachableError, explained, kafka_errors, unreachable
 
 # How many messages are taken at once: enough to keep Python out of the way of a fast broker.
@@ -32,9 +33,14 @@ class Range:
 
 
 def ranges(
-    admin: Admin, topic: str, partitions: Sequence[int] | None, place: StartPosition
+    admin: Admin,
+    topic: str,
+    partitions: Sequence[int] | None,
+    place: StartPosition,
+    *,
+    committed: bool = False,
 ) -> dict[int, Range]:
-    """The place found in every chosen partition."""
+    """The place found in every chosen partition; its end is where reading what is `committed` ends."""
     known = admin.partition_indexes(topic)
     chosen = sorted(set(partitions)) if partitions else known
     unknown = [index for index in chosen if index not in known]
@@ -42,7 +48,7 @@ def ranges(
         last = max(known, default=-1)
         raise ClientError(f"{topic} has no partition {unknown[0]}: choose from 0 to {last} with --partition")
     earliest = admin.earliest(topic, chosen)
-    latest = admin.latest(topic, chosen)
+    latest = admin.latest(topic, chosen, committed=committed)
     firsts = dict(latest)
     if place.beginning:
         firsts = dict(earliest)
@@ -60,10 +66,20 @@ def ranges(
 
 class ConsoleReader:
     def __init__(
-        self, bootstrap: str, topic: str, wanted: Mapping[int, Range], *, follow: bool, debug: bool = False
+        self,
+        bootstrap: str,
+        topic: str,
+        wanted: Mapping[int, Range],
+        *,
+        isolation: str = "read_uncommitted",
+        follow: bool,
+        debug: bool = False,
+        watch: TopicWatch | None = None,
     ) -> None:
+        """With a `watch`, `read` raises TopicRemadeError soon after the topic was made again."""
         self._bootstrap = bootstrap
         self._topic = topic
+        self._watch = watch
         self._follow = follow
         self._first = {index: part.first for index, part in wanted.items()}
         # Without following, a partition is done at the end it had when reading began.
@@ -78,6 +94,7 @@ class ConsoleReader:
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "enable.partition.eof": not follow,
+                    "isolation.level": isolation,
                     # Only when retention overtakes the reader: the start was found to exist.
                     "auto.offset.reset": "earliest",
                     "error_cb": self._noticed,
@@ -98,6 +115,8 @@ class ConsoleReader:
 
     def read(self, timeout: float) -> Iterator[Message]:
         """What has arrived, waiting up to `timeout` seconds for the first message."""
+        if self._watch is not None:
+            self._watch.look()
         with kafka_errors(self._bootstrap, self._topic):
             first = self._consumer.poll(timeout)
         if first is None:

@@ -6,22 +6,32 @@
 
 librdkafka tells of it in callbacks, between two bodies. An exception that is raised in one is lost, so the next step of
 the loop raises it; and what a callback left undone, because of that or of Ctrl-C, is done then (`make_ready`).
+
+A topic that was just deleted does not stop those who read others beside it: the poll that takes it away comes behind
+the question where it begins. So the others begin, it is asked again now and then, and nothing of it is handed out.
 """
 
+import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 
 from confluent_kafka import Consumer as RawConsumer
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.client.consuming.ahead import Ahead
 from penstock.client.consuming.beginning import Beginning
 from penstock.client.consuming.commits import Commits, Plan
 from penstock.client.consuming.intake import Intake
 from penstock.client.consuming.paused import PausedPartitions
-from penstock.client.consuming.reader_errors import Failure
+from penstock.client.consuming.reader_errors import UNKNOWN, Failure
 from penstock.client.consuming.starting import is_simple
 from penstock.client.consuming.unfinished import Unfinished, Where, place_of
 from penstock.client.errors import ClientError, kafka_errors
+
+logger = logging.getLogger("penstock.client")
+
+# Where there is no such topic or partition, before it is asked again: the others are not kept waiting by it.
+_UNKNOWN_SECONDS = 1.0
 
 
 class Membership:
@@ -58,6 +68,8 @@ class Membership:
         self._cooperative = "cooperative" in strategy or plan.settings.get("group.protocol") == "consumer"
         self._beginning = Beginning(plan, retries, commits)
         self._unready: set[Where] = set()  # ours, but where to begin is not known yet
+        self._missing: set[Where] = set()  # of those, the ones that there are not
+        self._missing_until = 0.0  # when they are asked for again
         # Those that met their end since they are ours; known where `enable.partition.eof` is set.
         self.at_end: set[Where] = set()
         self.rebalances = 0  # how often partitions came or went
@@ -81,7 +93,8 @@ class Membership:
                 chosen = self._prepared(raw, partitions)
             except (KafkaException, ClientError) as error:
                 # Raised in a callback it would be lost: it is told by the loop, which then tries again.
-                self._failure.note(error, "the assignment")
+                if not _is_unknown(error):
+                    self._failure.note(error, "the assignment")
         if self._cooperative:
             raw.incremental_assign(chosen)
         else:
@@ -118,13 +131,42 @@ class Membership:
         self._tell_begun()
 
     def _make_begin(self) -> None:
-        partitions = [TopicPartition(*place) for place in sorted(self._unready)]
+        self._missing &= self._unready
+        if self._missing and time.monotonic() >= self._missing_until:
+            wanted = self._unready
+        else:
+            wanted = self._unready - self._missing
         with kafka_errors(self._plan.bootstrap, "the assignment"):
-            begun = self._beginning.find(self._raw, partitions)
+            begun = self._found([TopicPartition(*place) for place in sorted(wanted)])
             self._intake.drop(self._unready)
             for partition in begun:
                 self._intake.read_again(place_of(partition), partition.offset)
-            self._prepared(self._raw, partitions)
+            places = {place_of(partition) for partition in begun}
+            if begun and self._assigned is not None:
+                self._assigned([TopicPartition(*place) for place in sorted(places)])
+            self._unready -= places
+            self._missing -= places
+
+    def _found(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """With the offsets where they begin, those that there are."""
+        if not partitions:
+            return []
+        try:
+            return self._beginning.find(self._raw, partitions)
+        except KafkaException as error:
+            if not _is_unknown(error):
+                raise
+        if len(partitions) > 1:
+            return [found for partition in partitions for found in self._found([partition])]
+        place = place_of(partitions[0])
+        if place not in self._missing:
+            logger.warning(
+                "where to begin in %s, partition %d, is asked again: there is no such topic or partition",
+                *place,
+            )
+        self._missing.add(place)
+        self._missing_until = time.monotonic() + _UNKNOWN_SECONDS
+        return []
 
     def _tell_begun(self) -> None:
         """Before anything of them is handed out: from here on their next owner begins there, too."""
@@ -189,3 +231,8 @@ class Membership:
             self._commits.wait()  # their next owner looks which keys wait: those on their way must be there
         else:
             self._commits.send(self._raw, going)
+
+
+def _is_unknown(error: KafkaException | ClientError) -> bool:
+    code = error.code if isinstance(error, ClientError) else error.args[0].code()
+    return code in UNKNOWN or code == KafkaError._UNKNOWN_PARTITION  # noqa: SLF001

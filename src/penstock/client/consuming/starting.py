@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, cast
+from numbers import Integral
+from typing import TYPE_CHECKING, Literal, TypeGuard, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicPartition
 
@@ -18,14 +19,34 @@ Start = Literal["earliest", "latest"] | datetime | timedelta | int | Offsets
 
 
 def check_start(start: object) -> None:
-    if isinstance(start, datetime | timedelta | Mapping):
+    if isinstance(start, datetime | timedelta):
         return
-    if isinstance(start, int) and not isinstance(start, bool):
+    if isinstance(start, Mapping):
+        for offset in start.values():
+            if not _is_number(offset):
+                raise ClientError(f"start={start!r}: {offset!r} is no offset, which is a number from 0 on")
+            check_offset("start", offset)
+        return
+    if _is_number(start):
+        check_offset("start", start)
         return
     if start not in ("earliest", "latest"):
         raise ClientError(
             f"start={start!r} is not a place: earliest, latest, a datetime, a timedelta (that long ago), "
             "an offset, or {partition: offset}"
+        )
+
+
+def _is_number(given: object) -> TypeGuard[int]:
+    return isinstance(given, Integral) and not isinstance(given, bool)
+
+
+def check_offset(what: str, offset: int) -> None:
+    """Below 0 Kafka's clients have special places, each its own: -1 the end, -2 the first message, and more."""
+    if offset < 0:
+        raise ClientError(
+            f'{what}={offset} is no offset, which is a number from 0 on: "latest" is the end (-1 to other clients), '
+            '"earliest" the first message (-2)'
         )
 
 
@@ -47,7 +68,7 @@ def begin_at(raw: "RawConsumer", start: Start, partitions: list[TopicPartition])
     if isinstance(start, datetime):
         # The ends first: what comes between the two requests may be that late, and is behind them.
         ends = _ends(raw, partitions)
-        begun = _found(raw, round(start.timestamp() * 1000), partitions)
+        begun = _found(raw, max(0, round(start.timestamp() * 1000)), partitions)
     else:
         begun = [
             TopicPartition(partition.topic, partition.partition, _offset(start, partition))

@@ -30,7 +30,7 @@ from penstock.client.raw.model import (
 )
 from penstock.client.raw.options import RawOptions
 from penstock.client.raw.producing import RawProducer
-from penstock.client.raw.stamping import Delivery
+from penstock.client.raw.stamping import Delivery, Producer
 from penstock.client.topic_partition import TopicPartition
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OptionError",
     "ProduceError",
+    "Producer",
     "RawClient",
     "RawError",
     "RawOptions",

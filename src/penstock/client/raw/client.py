@@ -14,6 +14,8 @@ from penstock.client.raw.options import RawOptions
 from penstock.client.raw.policies import cleanup_policies
 from penstock.client.raw.producing import RawProducer
 from penstock.client.raw.retired import retirements
+from penstock.client.raw.sequences import next_sequence
+from penstock.client.raw.stamping import Producer
 from penstock.client.raw.unanswered import produce_unanswered
 from penstock.client.topic_partition import TopicPartition
 from penstock.records.batch import Buffer
@@ -129,9 +131,16 @@ class RawClient:
         producer.flush()
         return -1 if delivery.offset is None else delivery.offset
 
-    def producer(self) -> RawProducer:
-        """For many batches: pipelined, with an identity of its own."""
-        return RawProducer(self._cluster)
+    def producer(self, identity: Producer | None = None) -> RawProducer:
+        """For many batches: pipelined, with an identity of its own unless one is given.
+
+        Of several under one identity a partition takes each sequence once: see `next_sequence`, `RawProducer.begin`.
+        """
+        return RawProducer(self._cluster, identity=identity)
+
+    def next_sequence(self, at: TopicPartition, producer_id: int) -> int:
+        """Which one the leader wants of that producer; 0 where it knows nothing of it."""
+        return next_sequence(self._cluster, at, producer_id)
 
     def _committed(self, given: bool | None) -> bool:
         return self.options.committed if given is None else given

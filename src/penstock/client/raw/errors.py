@@ -134,5 +134,8 @@ _ADVICE: dict[int, str] = {
     ErrorCode.INVALID_TIMESTAMP: "see the topic's message.timestamp.before.max.ms and after.max.ms",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "the partition lost records or another wrote under this producer id; "
     "check what is stored before sending again",
+    ErrorCode.INVALID_TXN_STATE: "it is not open there any more, or its coordinator will end it: "
+    "see `penstock txn list`",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "characters, `.`, classes, groups, `|` and `* + ?` are understood",
     ErrorCode.UNKNOWN_PRODUCER_ID: "the broker forgot this producer; check what is stored before sending again",
 }

@@ -86,6 +86,9 @@ class Link:
 
     # -- versions -----------------------------------------------------------------------------------------------
 
+    def serves(self, api_key: ApiKey) -> bool:
+        return api_key in self._versions
+
     def version(self, api_key: ApiKey, *, at_least: int = 0, at_most: int = 0x7FFF) -> int:
         """The highest that both sides know, within what the caller can use."""
         lowest, highest = version_range(api_key)

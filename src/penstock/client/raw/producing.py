@@ -8,6 +8,7 @@ producer, because those behind it could only be stored out of order.
 """
 
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,13 +58,15 @@ class Flight:
 class RawProducer:
     """Leaving its `with` block flushes; leaving it by an exception forgets what is not acknowledged."""
 
-    def __init__(self, cluster: Cluster, acks: int | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, acks: int | None = None, *, identity: Producer | None = None
+    ) -> None:
         self._cluster = cluster
         self._options = cluster.options
         self._acks = self._options.acks if acks is None else acks
         if self._acks not in (-1, 1):
             raise OptionError(f"acks={self._acks}: a producer that tries again needs answers, give 1 or all")
-        self._producer: Producer | None = None
+        self._producer = identity
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._flights: list[Flight] = []
         self._held_bytes = 0
@@ -92,6 +95,12 @@ class RawProducer:
     def held_bytes(self) -> int:
         """Of batches that are not acknowledged yet."""
         return self._held_bytes
+
+    def begin(self, at: TopicPartition, sequence: int, topic_id: uuid.UUID | None) -> None:
+        """Before anything is sent there: the sequence of the first batch, and which topic of that name is meant."""
+        queue = self._queues[at] = PartitionQueue(at)
+        queue.sequence = sequence
+        queue.topic_id = topic_id
 
     def send(self, at: TopicPartition, batch: Buffer) -> Delivery:
         """Take one whole batch, not to be changed by the caller until `flush`; raises the first failure so far."""

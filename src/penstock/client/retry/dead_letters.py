@@ -13,10 +13,13 @@ each letter belongs to the topic that it says it came from.
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
+
+from confluent_kafka import KafkaError
 
 from penstock.client.admin.admin import Admin, Retries
 from penstock.client.consuming.consumer import Consumer
-from penstock.client.errors import ClientError
+from penstock.client.errors import ClientError, unreachable
 from penstock.client.message import Message
 from penstock.client.producer import Producer
 from penstock.client.retry.policy import dead_letter_topic
@@ -108,8 +111,14 @@ class DeadLetterBox:
         if not left:
             return
         start = {index: at for index, (at, _) in ends.items()}
+        gone = False
+
+        def notice(error: KafkaError) -> None:
+            nonlocal gone
+            gone = gone or error.code() == KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+
         # Retention may take some of them meanwhile: it ends where the partitions do.
-        told = {"enable.partition.eof": True}
+        told: dict[str, Any] = {"enable.partition.eof": True, "error_cb": notice}
         # A signal is for whoever wanted to know: half of the letters or marks must not be taken for all.
         with Consumer(self._bootstrap, name, start=start, config=told, stop_on=()) as consumer:
             while left:
@@ -117,7 +126,10 @@ class DeadLetterBox:
                 if message is None:
                     if {index for _, index in consumer.at_end} >= ends.keys():
                         return
+                    if gone:  # librdkafka would wait for ever, and nobody is told that anything is missing
+                        raise unreachable(self._bootstrap)
                     continue
+                gone = False
                 if message.offset < ends.get(message.partition, (0, 0))[1]:
                     left -= 1
                     yield message

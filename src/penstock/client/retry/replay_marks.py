@@ -32,15 +32,16 @@ class ReplayMarks:
 
     def read(self) -> dict[int, int]:
         try:
-            indexes = self._admin.partition_indexes(self._name)
+            self._admin.partition_indexes(self._name)
         except ClientError as error:
             if error.code != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
             return {}
-        earliest, latest = self._admin.earliest(self._name, indexes), self._admin.latest(self._name, indexes)
+        partitions = self._admin.describe_new(self._name).partitions  # another replay may just have made it
+        ends = {partition.index: (partition.earliest or 0, partition.latest or 0) for partition in partitions}
         found: dict[int, int] = {}
         mine = self._key.encode()
-        for mark in self._read(self._name, {index: (earliest[index], latest[index]) for index in indexes}):
+        for mark in self._read(self._name, ends):
             if mark.key is not None and mark.key.startswith(mine) and mark.raw_value is not None:
                 partition = int(mark.key.removeprefix(mine))
                 found[partition] = max(int(mark.raw_value), found.get(partition, 0))

@@ -43,9 +43,11 @@ def ensure(admin: Admin, name: str, needs: Needs) -> None:
     made = False
     if not _exists(admin, name):
         made = _create(admin, name, needs)
-    if not made and len(admin.partition_indexes(name)) < needs.partitions:
-        with suppress(ClientError):  # another member of the group was quicker
-            admin.add_partitions(name, needs.partitions)
+    if not made:
+        _await_topic(admin, name, 1)  # somebody else may just have made it
+        if len(admin.partition_indexes(name)) < needs.partitions:
+            with suppress(ClientError):  # another member of the group was quicker
+                admin.add_partitions(name, needs.partitions)
     _await_topic(admin, name, needs.partitions)
     if not made:
         with suppress(ClientError):  # only a word of warning

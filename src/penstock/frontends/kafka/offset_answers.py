@@ -43,7 +43,7 @@ def _everything(offsets: OffsetTable) -> Topics:
     return [
         (topic, b"", [_found(committed, partition) for partition in committed])
         for topic in offsets.topics
-        if (committed := offsets.of_topic(topic))
+        if (committed := offsets.listed(topic))
     ]
 
 

@@ -1,10 +1,11 @@
 """The committed offsets of one group, by topic and partition."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from penstock.core.limits import GROUP_OFFSET_BYTES
-from penstock.groups.decision import KnownTopics
-from penstock.groups.records.offset_value import CommittedOffset
+from penstock.groups.decision import KnownTopic, KnownTopics
+from penstock.groups.records.offset_value import NO_EPOCH, CommittedOffset
 
 _NONE: Mapping[int, CommittedOffset] = {}
 
@@ -18,12 +19,20 @@ class OffsetTable:
     def __len__(self) -> int:
         return sum(len(partitions) for partitions in self.topics.values())
 
+    def __bool__(self) -> bool:
+        return bool(self.topics)  # a topic without offsets is not kept: counting all of them would take long
+
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         partitions = self.topics.get(topic)
         return partitions.get(partition) if partitions is not None else None
 
     def of_topic(self, topic: str) -> Mapping[int, CommittedOffset]:
+        """What is told to whoever names the partitions."""
         return self.topics.get(topic, _NONE)
+
+    def listed(self, topic: str) -> Mapping[int, CommittedOffset]:
+        """What is told to whoever asks for everything."""
+        return self.of_topic(topic)
 
     def set(self, topic: str, partition: int, value: CommittedOffset) -> None:
         partitions = self.topics.get(topic)
@@ -43,7 +52,7 @@ class OffsetTable:
         """As it is now, of these partitions, or of all."""
         copied = OffsetTable()
         if wanted is None:
-            copied.topics = {topic: dict(self.of_topic(topic)) for topic in self.topics}
+            copied.topics = {topic: dict(self.listed(topic)) for topic in self.topics}
             return copied
         for topic, indexes in wanted:
             known = self.of_topic(topic)
@@ -59,7 +68,11 @@ class OffsetTable:
 
 
 class LiveOffsets(OffsetTable):
-    """To be read: of a table those that are of the topics and partitions there are, whatever else it still holds."""
+    """To be read: of a table those that are of the topics there are, whatever else it still holds.
+
+    Of a partition that was removed they are told where it is named, and left out where everything is asked for. Once
+    there is a new one of its number, who had read all of the old one stands where that begins.
+    """
 
     __slots__ = ("_known",)
 
@@ -75,9 +88,23 @@ class LiveOffsets(OffsetTable):
         if known is None:
             return _NONE
         return {
-            partition: value
+            partition: self._shown(known, partition, value)
             for partition, value in super().of_topic(topic).items()
-            if value.topic_id == known.id and known.has(partition, value.offset)
+            if value.topic_id == known.id and known.keeps(partition)
+        }
+
+    def _shown(self, known: KnownTopic, partition: int, value: CommittedOffset) -> CommittedOffset:
+        offset = known.goes_on(partition, value.offset)
+        return value if offset == value.offset else replace(value, offset=offset, leader_epoch=NO_EPOCH)
+
+    def listed(self, topic: str) -> Mapping[int, CommittedOffset]:
+        known = self._known(topic)
+        if known is None:
+            return _NONE
+        return {
+            partition: value
+            for partition, value in self.of_topic(topic).items()
+            if known.lists(partition, value.offset)
         }
 
 
@@ -88,22 +115,27 @@ class StableOffsets(OffsetTable):
     whoever took them for partitions that nobody has committed for would begin anew.
     """
 
-    __slots__ = ("_base", "_changed")
+    __slots__ = ("_base", "_unstable")
 
     def __init__(self, base: OffsetTable, unstable: Mapping[str, Iterable[int]]) -> None:
         self._base = base
-        self._changed = {
-            topic: {**base.of_topic(topic), **dict.fromkeys(partitions, UNSTABLE)}
-            for topic, partitions in unstable.items()
+        self._unstable = {
+            topic: dict.fromkeys(partitions, UNSTABLE) for topic, partitions in unstable.items()
         }
-        self.topics = {**base.topics, **self._changed}
+        self.topics = {**base.topics, **self._unstable}
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         return self.of_topic(topic).get(partition)
 
     def of_topic(self, topic: str) -> Mapping[int, CommittedOffset]:
-        changed = self._changed.get(topic)
-        return self._base.of_topic(topic) if changed is None else changed
+        return self._over(self._base.of_topic(topic), topic)
+
+    def listed(self, topic: str) -> Mapping[int, CommittedOffset]:
+        return self._over(self._base.listed(topic), topic)
+
+    def _over(self, found: Mapping[int, CommittedOffset], topic: str) -> Mapping[int, CommittedOffset]:
+        unstable = self._unstable.get(topic)
+        return found if unstable is None else {**found, **unstable}
 
 
 def offset_bytes(metadata: str) -> int:

@@ -14,7 +14,6 @@ from penstock.groups.classic.states import DEAD, STABLE, GroupState
 from penstock.groups.state import CoordinatorState
 from penstock.services.coordinator.group_kind import GroupCoordinator, GroupShard
 from penstock.services.coordinator.pending_reply import PendingReply
-from penstock.services.coordinator.shard import Status
 
 CLASSIC = "classic"
 
@@ -53,8 +52,7 @@ class GroupAdminService:
         """Every group here; ApiError while some are not known yet. Others have their turn in between."""
         found: list[GroupListing] = []
         for shard in list(self._runtime.shards()):
-            if shard.status is Status.LOADING:
-                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            shard.check_listed()
             for group in list(shard.state.groups.values()):
                 await give_way(len(found))
                 if group.state is not DEAD:

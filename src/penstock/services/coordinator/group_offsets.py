@@ -131,7 +131,7 @@ class GroupOffsetService:
         shard.answer(later, chosen(offsets))
 
     def _hides_some(self, offsets: OffsetTable) -> bool:
-        """Whether some may be of partitions that were removed: they are kept, and shown to nobody (`KnownTopic`)."""
+        """Whether some may be of partitions that were removed: they are kept, and not listed (`KnownTopic`)."""
         known = map(self._runtime.known_topic, offsets.topics)
         return any(topic is not None and topic.removed for topic in known)
 

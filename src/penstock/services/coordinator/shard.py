@@ -119,6 +119,15 @@ class Shard(Generic[MachineT, SettingsT]):
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR
             )
 
+    def check_listed(self) -> None:
+        """ApiError while nobody knows all that it has: whoever lists what there is, is to ask again.
+
+        Also while it is offline: it is loaded anew in a moment. COORDINATOR_NOT_AVAILABLE would be what Kafka says as
+        it stops: its clients do not ask for a list of transactions again.
+        """
+        if self.status is not _ACTIVE:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
     def may_store(self) -> bool:
         """To be asked before anything is decided that may have to be stored: whether it could be committed by now."""
         if self._gathering is not None:

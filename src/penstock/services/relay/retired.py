@@ -133,21 +133,26 @@ class RetiredSource:
         return epoch
 
     async def read(self, number: int, place: RelayPlace | None) -> Chunk:
-        partition, offset = self._partition, self._first + number
-        found, aborted = None, list[tuple[int, int]]()
-        while found is None:
+        offset = self._first + number
+        found, aborted = await self._find(offset)
+        data = await self._loop.run_in_executor(self._executor, _load, found)
+        return prepared(data, self._partition.index, self._first, offset, place, aborted)
+
+    async def _find(self, offset: int) -> tuple[Slice, list[tuple[int, int]]]:
+        """What comes next, and which transactions in it were aborted: both of the log as it is now."""
+        while True:
             try:
-                limit = partition.limits.for_reader(Reader.RELAY)
-                found = partition.log.read(offset, _CHUNK_BYTES, limit, at_least_one=True)
-                if found is None:
-                    raise StorageError(f"there is nothing at {offset}, below what is committed")
-                aborted = (
-                    partition.log.row.aborted_in(offset, found, limit) if partition.log.row.aborted else []
-                )
+                return self._look(offset)
             except ColdRead as read:
                 await self._loop.run_in_executor(self._executor, read.warm)
-        data = await self._loop.run_in_executor(self._executor, _load, found)
-        return prepared(data, partition.index, self._first, offset, place, aborted)
+
+    def _look(self, offset: int) -> tuple[Slice, list[tuple[int, int]]]:
+        """ColdRead: either of them has to be read from the disk first."""
+        log, limit = self._partition.log, self._partition.limits.for_reader(Reader.RELAY)
+        found = log.read(offset, _CHUNK_BYTES, limit, at_least_one=True)
+        if found is None:
+            raise StorageError(f"there is nothing at {offset}, below what is committed")
+        return found, log.row.aborted_in(offset, found, limit) if log.row.aborted else []
 
 
 def register_retired(routes: RouteRegistry, topic: TopicImage) -> None:

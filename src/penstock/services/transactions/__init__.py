@@ -9,5 +9,6 @@ Served where `penstock.transactions.enable` is set.
     room           how many transactional ids a broker takes
     markers        the marker of one partition, and who writes it where the partition is led
     marker_sender  every partition of a transaction that ends gets its marker, wherever it is led
+    hanging        what no coordinator will end, ended by a client: how far that may go
     marker_request the same in the words of WriteTxnMarkers, for other brokers
 """

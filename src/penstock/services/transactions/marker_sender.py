@@ -121,6 +121,8 @@ class MarkerSender:
         self._retries: deque[_Retry] = deque()  # the earliest first, since all wait for as long
         self._outboxes: dict[int, _Outbox] = {}
         self._told: set[ErrorCode] = set()  # of what nobody expects, once each
+        # Transactions with anything in them whose last marker was told here.
+        self.committed = self.aborted = 0
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -276,6 +278,9 @@ class MarkerSender:
         if current is not None and done:
             shard, subject = current
             shard.decide(subject, lambda: marked(subject, due, done, shard.settings, shard.now()))
+            if subject.handed is not due:  # that was the last
+                self.committed += due.committed
+                self.aborted += not due.committed
 
     def _again(self, ending: _Ending, partitions: Collection[TopicPartition]) -> None:
         if partitions and self._current(ending) is not None:

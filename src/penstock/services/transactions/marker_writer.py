@@ -8,7 +8,7 @@ from penstock.core.errors import ApiError
 from penstock.core.internal_topics import OFFSETS_TOPIC
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
-from penstock.replication.transactions import MarkerToWrite, check_marker
+from penstock.replication.transactions import MarkerToWrite, check_marker, is_left_out
 from penstock.services.acknowledging import ALL, check_acks, until_committed
 from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.coordinator.pending_reply import PendingReply, arrival
@@ -29,10 +29,11 @@ class LeaderMarkerWriter:
         """NONE once it is committed, for good."""
         try:
             led = self._table.find(topic, partition)
-            check_marker(led, marker)
-            check_acks(led, ALL)
             if topic == OFFSETS_TOPIC:
                 return await self._end_in_groups(led, marker)
+            _check(led, marker)
+            if is_left_out(led, marker.producer_id):
+                return ErrorCode.NONE
             last = self._writer.append_own(led, marker.batch(self._clock.now_ms()))
             await until_committed(led, last, _COMMIT_SECONDS)
         except ApiError as error:
@@ -41,8 +42,13 @@ class LeaderMarkerWriter:
 
     async def _end_in_groups(self, partition: Partition, marker: MarkerToWrite) -> ErrorCode:
         """Offsets that the transaction committed count from now on, or never: their coordinator has to know at once."""
-        later = PendingReply(_as_it_is, _as_it_is)
-        self._groups.shard_at(partition).end_transaction(
+        later, shard = PendingReply(_as_it_is, _as_it_is), self._groups.shard_at(partition)
+        shard.flush()  # a transaction that begins with what has gathered is one that the log knows of
+        _check(partition, marker)
+        if is_left_out(partition, marker.producer_id):
+            shard.guards.marker_came(marker.producer_id, marker.producer_epoch)
+            return ErrorCode.NONE
+        shard.end_transaction(
             marker.batch(self._clock.now_ms()), marker.producer_id, committed=marker.committed, later=later
         )
         try:
@@ -51,6 +57,11 @@ class LeaderMarkerWriter:
         except TimeoutError:
             return ErrorCode.REQUEST_TIMED_OUT
         return ErrorCode.NONE if code is ErrorCode.NONE else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _check(partition: Partition, marker: MarkerToWrite) -> None:
+    check_marker(partition, marker)
+    check_acks(partition, ALL)
 
 
 def _as_it_is(code: ErrorCode) -> ErrorCode:

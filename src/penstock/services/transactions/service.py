@@ -11,6 +11,7 @@ from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.internal_topics import OFFSETS_TOPIC
+from penstock.core.stats import Durations
 from penstock.core.turns import give_way
 from penstock.groups.decision import Decision
 from penstock.groups.transactions.add_partitions import add_offsets, add_partitions, verify_partitions
@@ -24,16 +25,16 @@ from penstock.groups.transactions.requests import (
     InitProducerId,
     InitReply,
 )
-from penstock.groups.transactions.states import DEAD, PREPARED
+from penstock.groups.transactions.states import DEAD, ONGOING, PREPARED, TransactionState
 from penstock.groups.transactions.subject import TransactionalId
 from penstock.services.coordinator.pending_reply import PendingReply
-from penstock.services.coordinator.shard import Status
 from penstock.services.transactions.filled_ids import FilledIds
 from penstock.services.transactions.kind import TransactionCoordinator, TransactionKind, TransactionShard
 from penstock.services.transactions.room import TransactionRoom
 
 # A name that takes more bytes cannot be stored.
 _NAME_BYTES_MAX = 0x7FFF
+_UNDER_WAY = PREPARED | {ONGOING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,14 @@ class TransactionDescription:
     partitions: tuple[TopicPartition, ...]  # in their order
 
 
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """Of the transactional ids that are coordinated here."""
+
+    states: dict[str, int]  # how many are in each, by its name in snake case
+    oldest_started_ms: int | None  # None: no transaction is open
+
+
 class TransactionService:
     def __init__(
         self, runtime: TransactionCoordinator, kind: TransactionKind, ids: FilledIds, image: ClusterImage
@@ -63,6 +72,8 @@ class TransactionService:
         self._ids = ids
         self._image = image
         self._room = TransactionRoom(runtime)
+        # How long partition leaders here wait for coordinators, wherever these are.
+        self.verifications = Durations()
 
     async def run(self) -> None:
         """Until cancelled: producer ids are kept at hand."""
@@ -175,8 +186,7 @@ class TransactionService:
         """Every transactional id here; ApiError while some are not known yet. Others have their turn in between."""
         found: list[TransactionListing] = []
         for shard in list(self._runtime.shards()):
-            if shard.status is Status.LOADING:
-                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            shard.check_listed()
             for subject in list(shard.state.subjects()):
                 await give_way(len(found))
                 stored = subject.stored
@@ -187,6 +197,20 @@ class TransactionService:
                         )
                     )
         return found
+
+    def under_way(self) -> "UnderWay":
+        """May be asked from a thread."""
+        states = {state.name.lower(): 0 for state in TransactionState if state is not DEAD}
+        oldest_ms: int | None = None
+        for shard in self._runtime.begun():
+            for subject in list(shard.state.subjects()):
+                stored = subject.stored
+                if stored.state is DEAD:
+                    continue
+                states[stored.state.name.lower()] += 1
+                if stored.state in _UNDER_WAY:
+                    oldest_ms = stored.started_ms if oldest_ms is None else min(oldest_ms, stored.started_ms)
+        return UnderWay(states, oldest_ms)
 
     def count(self) -> int:
         return sum(1 for shard in self._runtime.shards() for _ in shard.state.subjects())

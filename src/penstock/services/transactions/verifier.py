@@ -1,5 +1,6 @@
 """Asks the coordinator of a transactional id, here or at another broker, for leaders of partitions."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -40,7 +41,15 @@ class CoordinatorVerifier:
     async def verify(
         self, transactional_id: str, producer_id: int, epoch: int, places: Iterable[Place], *, adds: bool
     ) -> Told:
-        wanted = list(places)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        told = await self._verify(transactional_id, producer_id, epoch, list(places), adds=adds)
+        self._service.verifications.observe(loop.time() - begun)
+        return told
+
+    async def _verify(
+        self, transactional_id: str, producer_id: int, epoch: int, wanted: list[Place], *, adds: bool
+    ) -> Told:
         topic = self._image.topics.get(TRANSACTIONS_TOPIC)
         if topic is None:
             return dict.fromkeys(wanted, ErrorCode.COORDINATOR_NOT_AVAILABLE)

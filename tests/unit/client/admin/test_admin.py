@@ -29,6 +29,7 @@ class Client:
         self._topics = {name: SimpleNamespace(partitions={0: None}) for name in topics}
         self._groups = groups
         self._moving = 2
+        self.loading = 0  # how often not all groups are known
         self.asked: list[str] = []
 
     def list_topics(self, timeout: float) -> Any:
@@ -38,7 +39,11 @@ class Client:
     def list_consumer_groups(self, **_: Any) -> Any:
         self.asked.append("list")
         valid = [SimpleNamespace(group_id=name, state="STABLE", type="CLASSIC") for name in self._groups]
-        return ended(SimpleNamespace(valid=valid, errors=[]))
+        self.loading -= 1
+        errors = (
+            [KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))] if self.loading >= 0 else []
+        )
+        return ended(SimpleNamespace(valid=valid if not errors else [], errors=errors))
 
     def describe_consumer_groups(self, names: list[str], **_: Any) -> Any:
         self.asked.append("describe")
@@ -84,3 +89,10 @@ def test_topic_ids_are_written_as_kafka_writes_them() -> None:
     text = topic_id_text(Uuid(signed, signed))
     assert text == id_text(bits.to_bytes(8, "big") * 2)
     assert {"-", "_"} <= set(text)
+
+
+def test_groups_are_listed_when_all_of_them_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client("orders")
+    client.loading = 2
+    assert [group.name for group in admin(client, monkeypatch).groups()] == ["g"]
+    assert client.asked == ["list", "list", "list"]

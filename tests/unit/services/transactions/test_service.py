@@ -12,6 +12,7 @@ from penstock.core.errors import ApiError
 from penstock.groups.transactions.layouts import TopicPartition
 from penstock.groups.transactions.requests import AddPartitions
 from penstock.replication.transactions import MarkerToWrite
+from penstock.services.coordinator.shard import Status
 from penstock.services.transactions import room
 
 
@@ -188,10 +189,12 @@ async def test_of_a_transaction_that_ends_those_without_markers_are_described() 
         assert [(found.id, found.state) for found in await serves.service.list()] == [("tx", "PrepareCommit")]
 
 
-async def test_while_any_is_loaded_nothing_is_listed() -> None:
+@pytest.mark.parametrize("status", [Status.LOADING, Status.OFFLINE])
+async def test_while_some_are_not_known_nothing_is_listed(status: Status) -> None:
     async with serving(a_machine()) as serves:
         serves.shard().go_offline("for a test")
-        next(iter(serves.runtime.shards())).restart()
+        if status is Status.LOADING:
+            next(iter(serves.runtime.shards())).restart()
         with pytest.raises(ApiError) as refused:
             await serves.service.list()
         assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

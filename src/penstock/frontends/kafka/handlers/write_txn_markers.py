@@ -1,12 +1,14 @@
 """WriteTxnMarkers (27), versions 1-2: a coordinator tells leaders how transactions ended.
 
-v1 is flexible, v2 says of which version of transactions each was. Kafka's own tool for hanging transactions sends it.
-Each marker is answered once it is committed. Served where `penstock.transactions.enable` is set.
+v1 is flexible, v2 says of which version of transactions each was. Each marker is answered once it is committed. Who
+did not prove to be a broker may only abort what hangs, as tools do (`services.transactions.hanging`). Served where
+`penstock.transactions.enable` is set.
 """
 
 import asyncio
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.session import NO_BROKER
 from penstock.frontends.kafka.registry import Call, api
 from penstock.replication.transactions import MarkerToWrite
 from penstock.services.services import Services
@@ -20,18 +22,20 @@ from penstock.wire.kafka.generated.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-# Written side by side: each waits for its commit, and those of one partition share it.
+# Written side by side: each waits for its commit, and those of one partition share it. For what a client wants
+# coordinators are asked, so that goes one by one.
 _AT_ONCE = 200
 
 
 @api(ApiKey.WRITE_TXN_MARKERS, versions=(1, 2))
 async def handle(services: Services, request: WriteTxnMarkersRequest, call: Call) -> WriteTxnMarkersResponse:
-    del call
-    turns = asyncio.Semaphore(_AT_ONCE)
+    is_broker = call.session.broker != NO_BROKER
+    write = services.marker_writer.write if is_broker else services.hanging.abort
+    turns = asyncio.Semaphore(_AT_ONCE if is_broker else 1)
 
     async def written(topic: str, partition: int, marker: MarkerToWrite) -> ErrorCode:
         async with turns:
-            return await services.marker_writer.write(topic, partition, marker)
+            return await write(topic, partition, marker)
 
     asked = [
         (marker, topic.name, partition)

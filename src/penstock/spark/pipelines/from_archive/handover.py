@@ -1,12 +1,16 @@
 """From the archive to the broker, with the reader's interface of `penstock consume`."""
 
+import base64
+import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
+from penstock.client.admin.admin import Admin
 from penstock.client.console.reader import ConsoleReader, Range
 from penstock.client.console.row import ConsoleRow
+from penstock.client.console.topic_watch import TopicWatch
 from penstock.client.raw import EARLIEST, LATEST, RawClient, TopicInfo, TopicPartition, UnknownTopicError
 from penstock.spark.pipelines.archive.entries import NO_ID
 from penstock.spark.pipelines.archive.errors import ArchiveError
@@ -25,6 +29,11 @@ _AT_ONCE = 1_000
 class _Edges(NamedTuple):
     earliest: int
     latest: int
+
+
+def _admins_text(topic_id: uuid.UUID) -> str:
+    """As the admin client writes it: in base64."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 class ArchiveThenLive:
@@ -211,15 +220,27 @@ class ArchiveThenLive:
         ranges = {}
         for at, edges in self._edges(info).items():
             position = self._positions.setdefault(at, 0)
+            if edges.earliest > position and self._client.serves(TopicPartition(self._topic, at), position):
+                # A partition that was grown again: nothing was ever there for readers, and nobody waits for it.
+                position = self._positions[at] = edges.earliest
             if position > edges.latest:
                 self._warn(
                     f"{self._topic}-{at} is archived up to offset {position}, but ends at {edges.latest} on the "
                     "broker: its end was cut off; what is written there is shown from that offset on"
                 )
             ranges[at] = Range(min(position, edges.latest), position, edges.latest)
+        watch = None
+        if self._follow and info.topic_id is not None:
+            watch = TopicWatch(Admin(self._bootstrap), self._topic, _admins_text(info.topic_id))
         self._live_ends = {at: wanted.end for at, wanted in ranges.items()}
         self._live = ConsoleReader(
-            self._bootstrap, self._topic, ranges, follow=self._follow, debug=self._debug
+            self._bootstrap,
+            self._topic,
+            ranges,
+            isolation="read_committed",  # as what the archive has
+            follow=self._follow,
+            debug=self._debug,
+            watch=watch,
         )
 
     def _in_turn(self, row: ConsoleRow) -> Iterator[ConsoleRow]:

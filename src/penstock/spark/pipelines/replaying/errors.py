@@ -30,6 +30,36 @@ class OtherWriterError(TargetError):
         )
 
 
+class OtherRunError(TargetError):
+    """The same replay runs twice: what this one was about to write is there. Or an unclean election cut the target."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"another run of this replay writes to {where} (or that has lost records since this one looked), so this "
+            "one stops, and has written nothing twice: see that no other one runs, and run again, which goes on there"
+        )
+
+
+class DoubledError(TargetError):
+    """Two runs at once, of a version that did not keep them apart."""
+
+    def __init__(self, where: str, offset: int) -> None:
+        super().__init__(
+            f"{where} holds records of this replay twice (at offset {offset} they begin anew): two runs wrote at once; "
+            "delete the topic and replay into a new one"
+        )
+
+
+class TargetRemadeError(TargetError):
+    """What was replayed before went with the old topic."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"{topic} was deleted and made again while it was replayed to, and what was there is gone: run again, to "
+            "replay all of it into the new one"
+        )
+
+
 class RetiredTargetError(TargetError):
     """What is written to the partition goes to another one: nobody could see there how far a replay has got."""
 

@@ -229,7 +229,8 @@ class _Run:
         from penstock.spark.pipelines.replaying.writing import Writer  # noqa: PLC0415 - needs pyarrow
 
         topic, archive = self._options.topic, self._archive
-        writer = Writer(self._bootstrap, topic, self._source, self._options.append, client_settings)
+        topic_id = None if self._target.topic_id is None else str(self._target.topic_id)
+        writer = Writer(self._bootstrap, topic, self._source, self._options.append, client_settings, topic_id)
         wanted = [at for at in sorted(self._partitions()) if self._selection.has_partition(at)]
         summary = Replayed(
             self._lake.uri,

@@ -6,7 +6,7 @@ from penstock.client.raw import EARLIEST, RawClient, TopicPartition
 from penstock.records.batch import read_header
 from penstock.records.columns.decode import decode_in_parts
 from penstock.records.relay import RELAY_IDS
-from penstock.spark.pipelines.replaying.errors import OtherRecordsError, RetiredTargetError
+from penstock.spark.pipelines.replaying.errors import DoubledError, OtherRecordsError, RetiredTargetError
 from penstock.spark.pipelines.replaying.headers import origin
 
 # How far back the last record is looked for at first: there may be markers of transactions behind it.
@@ -21,6 +21,8 @@ class Tail(NamedTuple):
 
 def look(client: RawClient, at: TopicPartition, source: str, *, append: bool) -> Tail:
     """OtherRecordsError when the last record is not of this replay, RetiredTargetError when it may be elsewhere.
+
+    DoubledError where what is looked at was written by two runs at once: the last one says nothing then.
 
     With `append` other records are nothing special: the last one of this replay is looked for among them, however far
     back that is. What an attempt that was killed has sent may not be committed yet, but will be: that is waited for.
@@ -59,21 +61,22 @@ def _last_of(
 ) -> tuple[str | None, int] | None:
     """Where the last record is from, with `append` the last one of `source`; None when there is none."""
     last: tuple[str | None, int] | None = None
+    done = -1
     for fetched in client.fetch(at, low, high):
         moved = _moved(fetched.records)
         for columns in decode_in_parts(fetched.records, first=low, end=high, headers=True):
             headers = columns.headers
             assert headers is not None
-            for index in range(len(headers) - 1, -1, -1):
+            for index, told in enumerate(headers):
                 offset = columns.offset[index].as_py()
                 is_moved = any(offset in span for span in moved)
-                known = None if is_moved else origin(headers[index].as_py())
-                if not append:
-                    last = known or (None, -1)
-                    break
+                known = None if is_moved else origin(told.as_py())
                 if known is not None and known[0] == source:
-                    last = known
-                    break
+                    if known[1] <= done:
+                        raise DoubledError(str(at), offset)
+                    last, done = known, known[1]
+                elif not append:
+                    last = known or (None, -1)
     return last
 
 

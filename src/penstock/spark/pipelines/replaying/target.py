@@ -1,5 +1,6 @@
 """The topic that is replayed into: made when it is missing, looked at when it is there."""
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ class TargetOptions:
 class Target:
     created: bool
     partitions: int
+    topic_id: uuid.UUID | None  # None: brokers do not tell it
     # Per partition the last original offset that is there already; -1: none.
     done: Mapping[int, int]
 
@@ -54,10 +56,11 @@ def prepare(
     needed = max(wanted, default=-1) + 1
     created = False
     try:
-        count = len(client.describe([topic])[topic].partitions)
+        found = client.describe([topic])[topic]
+        count = len(found.partitions)
     except UnknownTopicError:
         count = _create(bootstrap, options, original, partitions, needed)
-        client.describe([topic])
+        found = client.describe([topic])[topic]
         created = True
     if count < needed:
         raise TargetError(
@@ -65,7 +68,7 @@ def prepare(
             f"`penstock topic alter {topic} --partitions {partitions}`, or replay into a new topic"
         )
     if created:
-        return Target(created, count, dict.fromkeys(range(count), -1))
+        return Target(created, count, found.topic_id, dict.fromkeys(range(count), -1))
     if count != partitions:
         warn(
             f"{topic} has {_count(count)} and {original} had {partitions}: records stay in the partition they were "
@@ -78,7 +81,7 @@ def prepare(
         number: look(client, TopicPartition(topic, number), source, append=options.append).done
         for number in range(count)
     }
-    return Target(created, count, done)
+    return Target(created, count, found.topic_id, done)
 
 
 def _create(bootstrap: str, options: TargetOptions, original: str, partitions: int, needed: int) -> int:

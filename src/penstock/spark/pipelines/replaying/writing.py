@@ -2,8 +2,17 @@
 
 Spark may run a task again, or end its rows early when it is cancelled. Either way what has arrived is a beginning of
 what should, and the next attempt finds its end by looking there.
+
+Nor can two of them write the same at once, be they two runs or an attempt that was given up and lives on: all attempts
+of one replay are one producer to the broker, and each asks for the sequence that comes next before it looks. Of those
+that saw the same end one gets its batch in, and the sequences of the others are refused. The first batch of an attempt
+has a random number of records: two that were cut alike are repeats of each other to the broker, which stores one and
+acknowledges both; that does no harm while they hold the same, but the two would go on side by side.
 """
 
+import hashlib
+import random
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -11,12 +20,32 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.raw import Delivery, RawClient, RawOptions, RawProducer, TopicPartition
+from penstock.client.raw import (
+    Delivery,
+    ProduceError,
+    Producer,
+    RawClient,
+    RawOptions,
+    RawProducer,
+    TopicPartition,
+    TopicRecreatedError,
+)
+from penstock.core.error_codes import ErrorCode
 from penstock.records.batch import read_header
 from penstock.records.columns.encode import encode
-from penstock.spark.pipelines.replaying.errors import OtherWriterError
+from penstock.spark.pipelines.replaying.errors import OtherRunError, OtherWriterError, TargetRemadeError
 from penstock.spark.pipelines.replaying.headers import with_origin
 from penstock.spark.pipelines.replaying.tail import look
+
+# Producer ids of replays: above those that brokers give away, below those of relays.
+_REPLAY_IDS = 1 << 61
+_ID_BYTES = 7
+_FIRST_ROWS_MAX = 64
+
+
+def first_rows() -> int:
+    """How many records the first batch of an attempt has at most."""
+    return random.randint(1, _FIRST_ROWS_MAX)
 
 
 @dataclass(slots=True)
@@ -39,13 +68,30 @@ class Writer:
     source: str  # what the records say that they are from
     append: bool
     kafka: dict[str, str] = field(default_factory=dict)
+    topic_id: str | None = None  # of the topic that the run began with; None: brokers do not tell it
+
+    @property
+    def identity(self) -> Producer:
+        """To brokers; the same for whoever replays the same."""
+        digest = hashlib.sha256(self.source.encode()).digest()
+        return Producer(_REPLAY_IDS | int.from_bytes(digest[:_ID_BYTES]), 0)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> list[Done]:
         """Rows by partition and offset."""
+        try:
+            return self._write(batches)
+        except TopicRecreatedError as error:
+            raise TargetRemadeError(self.topic) from error
+        except ProduceError as error:
+            if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                raise
+            raise OtherRunError(str(error.at)) from error
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> list[Done]:
         options = RawOptions.from_kafka(self.kafka)
         queue: _PartitionQueue | None = None
         done: list[Done] = []
-        with RawClient(self.bootstrap, options) as client, client.producer() as producer:
+        with RawClient(self.bootstrap, options) as client, client.producer(self.identity) as producer:
             client.hear_all([self.topic])  # as `target.prepare`
             for batch in batches:
                 for partition, part in _by_partition(batch):
@@ -76,7 +122,12 @@ class _PartitionQueue:
         self._writer = writer
         self._options = options
         self._producer = producer
+        # Before the look: whoever writes after it makes this sequence one that is refused.
+        sequence = client.next_sequence(at, writer.identity.producer_id)
         self._tail = look(client, at, writer.source, append=writer.append)
+        topic_id = None if writer.topic_id is None else uuid.UUID(writer.topic_id)
+        producer.begin(at, sequence, topic_id)
+        self._is_first = True
         self._done = Done(at.partition)
         self._next = self._tail.end
         self._sent: list[tuple[Delivery, int]] = []
@@ -87,8 +138,15 @@ class _PartitionQueue:
         self._done.skipped += there
         self._done.last = offsets[-1].as_py()
         rows = rows.slice(there)
-        if not rows.num_rows:
-            return
+        if self._is_first and rows.num_rows:
+            self._is_first = False
+            count = first_rows()
+            self._send(rows.slice(0, count))
+            rows = rows.slice(count)
+        if rows.num_rows:
+            self._send(rows)
+
+    def _send(self, rows: pa.RecordBatch) -> None:
         in_ms = rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
         headers = with_origin(rows.column("headers"), rows.column("offset"), in_ms, self._writer.source)
         for encoded in encode(
