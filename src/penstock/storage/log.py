@@ -36,8 +36,7 @@ from penstock.storage.unsynced import Unsynced
 _new_tuple: Any = tuple.__new__  # without a call in Python
 CHECKPOINT_EVERY_BYTES = 64 * 1024 * 1024  # at most so much is scanned after a crash: a fraction of a second
 SCAN_COST_PER_BATCH = 512  # besides its bytes, in bytes: small batches must not make a restart slow
-# A batch up to this size may wait for its neighbours: one write for many costs less than copying them once more.
-HELD_BATCH_BYTES_MAX = 16 * 1024
+HELD_BATCH_BYTES_MAX = 16 * 1024  # such a batch may wait for its neighbours: a write costs more than a copy
 
 
 class Log:
@@ -370,8 +369,7 @@ class Log:
     def truncation(self, offset: int) -> Truncation | None:
         """Cut the log back to end at `offset`, or before the batch that holds it; None: it ends there already.
 
-        Run it in a thread, then report back with `truncated`; nobody writes or syncs in between. StorageError: the
-        log is to be opened again before.
+        Run it in a thread, then tell `truncated`; nobody writes or syncs in between. StorageError: open it again first.
         """
         if offset >= self.end_offset:
             return None
