@@ -50,7 +50,8 @@ class Interruption:
         if event != "call" or _PACKAGE not in frame.f_code.co_filename:
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        if frame.f_code.co_name != "<genexpr>":  # thrown away half done, it would swallow what is raised
+        # A generator expression that is thrown away half done would swallow what is raised.
+        if frame.f_code.co_name != "<genexpr>" and not _is_thrown_into(frame):
             self._moment()
         return self._go_on
 
@@ -76,6 +77,16 @@ class Interruption:
             sys.settrace(None)
             self._then()
             _interrupt()
+
+
+def _is_thrown_into(frame: FrameType) -> bool:
+    """A generator behind `with`, told what its block raised: it goes on in its handler, and nobody looks before."""
+    back = frame.f_back
+    return (
+        back is not None
+        and back.f_code.co_filename.endswith("contextlib.py")
+        and back.f_locals.get("typ") is not None
+    )
 
 
 def _interrupt() -> None:

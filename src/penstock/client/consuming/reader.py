@@ -228,6 +228,19 @@ class Reader:
         with kafka_errors(self._plan.bootstrap, "the assignment"):
             self.paused.until(place, offset, wait_seconds)
 
+    def keep_back(self, place: Where, offset: int) -> None:
+        """A message whose body did not end is not committed. At-most-once it is already."""
+        if not self._ahead and self.unfinished.is_in_hand(place, offset):
+            self.unfinished.keep_back(place, offset)
+
+    def hand_out_again(self, place: Where, offset: int) -> None:
+        """The same, and who goes on is handed it again, and what came behind it."""
+        if self._ahead or not self.unfinished.is_in_hand(place, offset):
+            return
+        self.intake.read_again(place, offset)
+        self.unfinished.keep_back(place, offset)
+        self.unfinished.drop([place])
+
     def pause(self, places: Sequence[Where]) -> None:
         """Nothing more of these is handed out; what was taken already is read again on resume."""
         self._read_again(places)

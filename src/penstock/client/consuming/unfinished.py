@@ -128,6 +128,16 @@ class Unfinished:
         self._wanted[place] = offset
         self.positions[place] = offset
 
+    def is_in_hand(self, place: Where, offset: int) -> bool:
+        """Whether it was handed out, and nobody has said since that it is done."""
+        return any(
+            raw.offset() == offset and where(raw) == place for raw in self.raws[self._marked : self.index]
+        )
+
+    def keep_back(self, place: Where, offset: int) -> None:
+        """A message in hand is not done: no commit passes it before it was handed out again."""
+        self._wanted[place] = min(offset, self._wanted.get(place, offset))
+
     def next_offsets(self, behind: "Sequence[RawMessage]") -> dict[Where, int]:
         """Behind the last message that came of each partition, `behind` being those that came after ours."""
         known = dict(self._reached)
