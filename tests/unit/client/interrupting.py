@@ -9,9 +9,12 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
+
+from penstock.client.consuming.consumer import Consumer
+from penstock.client.message import Message
 
 _PACKAGE = "penstock/client/"
 _CALLS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX") if name in dis.opmap}
@@ -79,6 +82,13 @@ class Interruption:
             _interrupt()
 
 
+class Calm:
+    """No Ctrl-C."""
+
+    def armed(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 def _is_thrown_into(frame: FrameType) -> bool:
     """A generator behind `with`, told what its block raised: it goes on in its handler, and nobody looks before."""
     back = frame.f_back
@@ -94,3 +104,19 @@ def _interrupt() -> None:
     handler = signal.getsignal(signal.SIGINT)
     assert callable(handler)
     handler(signal.SIGINT, None)
+
+
+def handled(
+    consumer: Consumer,
+    message: Message,
+    error: Exception | None,
+    armed: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """`handling` around a body that raised or did not, by hand: where `with` handles an exception, Ctrl-C cannot be
+    raised. Nor while it begins: who goes on then says by that alone that the message is done."""
+    handling = consumer.handling(message)
+    handling.__enter__()
+    with armed():
+        caught = handling.__exit__(None if error is None else type(error), error, None)
+    if error is not None and not caught:
+        raise error

@@ -1,12 +1,13 @@
-"""Ctrl-C where a body has failed: a message that it was worked on is committed nowhere before it lies in its next place.
+"""Ctrl-C where a body has failed: no commit passes its message before that lies in its next place.
 
 It comes while the error says what was wrong, and at every moment behind the body.
 """
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from typing import Literal
 
 import pytest
-from tests.unit.client.interrupting import Interruption
+from tests.unit.client.interrupting import Interruption, handled
 from tests.unit.client.scripted import Broker, install
 
 from penstock.client.consuming.consumer import Consumer
@@ -15,6 +16,7 @@ from penstock.client.retry.policy import Retry
 
 SOURCE = ("orders", 0)
 _MOMENTS_MAX = 4000
+Semantics = Literal["at-least-once", "at-most-once"]
 
 
 class InterruptedOnceError(Exception):
@@ -28,7 +30,7 @@ class InterruptedOnceError(Exception):
 
 
 def opened(
-    monkeypatch: pytest.MonkeyPatch, messages: int, retry: Retry | None, delivery: str = "at-least-once"
+    monkeypatch: pytest.MonkeyPatch, messages: int, retry: Retry | None, delivery: Semantics = "at-least-once"
 ) -> tuple[Broker, Consumer]:
     broker = Broker()
     broker.make("orders", 1)
@@ -38,7 +40,7 @@ def opened(
     every = 0 if delivery == "at-least-once" else 1000
     consumer = Consumer(
         "scripted", "orders", group="g", stop_on=(), delivery=delivery, commit_every=every, retry=retry
-    )  # type: ignore[call-overload]
+    )
     raw = broker.consumer
     assert raw is not None
     raw.queue.append(("assign", [place for place in broker.logs if place[0] in raw.topics]))
@@ -72,7 +74,7 @@ def test_a_failed_message_is_somewhere(ordered: bool, ends: str, monkeypatch: py
 @pytest.mark.parametrize("attempts", [3, 5])
 @pytest.mark.parametrize("delivery", ["at-least-once", "at-most-once"])
 def test_at_no_moment_a_failed_message_or_the_order_of_its_key_is_lost(
-    which: int, ordered: bool, attempts: int, delivery: str, monkeypatch: pytest.MonkeyPatch
+    which: int, ordered: bool, attempts: int, delivery: Semantics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The application goes on afterwards."""
     for moment in range(_MOMENTS_MAX):
@@ -86,21 +88,14 @@ def test_at_no_moment_a_failed_message_or_the_order_of_its_key_is_lost(
             message = consumer.receive(0.3)
             if message is None:
                 continue
-            # By hand, outside of `with`: the interruption cannot come where an exception is being handled.
-            handling = consumer.handling(message)
-            handling.__enter__()
             if message.value != b"0" or failed >= 3:
+                handled(consumer, message, None, nullcontext)
                 ended.append(message.value)
-                handling.__exit__(None, None, None)
                 continue
             failed += 1
-            error = ValueError("no")
+            armed = interruption.armed if failed == which else nullcontext
             with suppress(KeyboardInterrupt):
-                if failed == which:
-                    with interruption.armed():
-                        handling.__exit__(ValueError, error, None)
-                else:
-                    handling.__exit__(ValueError, error, None)
+                handled(consumer, message, ValueError("no"), armed)
         consumer.close()
         given_up = {
             log.data for place, logs in broker.logs.items() if place[0].endswith("dlq") for log in logs

@@ -153,7 +153,12 @@ class Reader:
         hold = self._ahead and (hold or (self.ahead.held and is_left))
         returned = self.ahead.returned
         if fresh and self._ahead and not hold:
-            fresh, returned = self.ahead.precommit(self.raw, self.intake, self.paused, fresh)
+            committed, returned = self.ahead.precommit(self.raw, fresh)
+            refused = self.ahead.refused(fresh, committed)
+            if refused:
+                self.intake.back = self.intake.back_to(refused)
+                self.ahead.wait_for(refused, self.paused)
+                fresh = [message for message in fresh if where(message) in committed]
         if fresh:
             self.ahead.held |= hold  # before they are there
             self.unfinished.refill(fresh, self.intake.inbox)
@@ -212,19 +217,22 @@ class Reader:
 
     def _read_again(self, places: Iterable[Where]) -> None:
         """What was taken of these and not handed out is not, until it is read again."""
-        for place, offset in self.unfinished.pending_of(places).items():
-            if self._ahead:
-                self.ahead.returned.setdefault(place, offset)
-            self.intake.read_again(place, offset)
-        self.unfinished.drop(places)
+        wanted = self.unfinished.pending_of(places)
+        if not wanted:
+            return
+        returned = wanted | self.ahead.returned if self._ahead else self.ahead.returned
+        self._go_back(returned, self.intake.back_to(wanted), self.unfinished.without(places))
+
+    def _go_back(self, returned: dict[Where, int], back: dict[Where, int], kept: "list[RawMessage]") -> None:
+        """In one step, with no call: who is interrupted in between would be handed those that are read again twice."""
+        self.ahead.returned, self.intake.back = returned, back
+        self.unfinished.raws, self.unfinished.promised = kept, 0
 
     def try_again(self, place: Where, offset: int, wait_seconds: float) -> None:
         """Hand out a message again after a while, and nothing of its partition before; its position stays."""
         self.unfinished.pin(place, offset)
-        if self._ahead:
-            self.ahead.returned[place] = offset
-        self.intake.read_again(place, offset)
-        self.unfinished.drop([place])
+        returned = self.ahead.returned | {place: offset} if self._ahead else self.ahead.returned
+        self._go_back(returned, self.intake.back_to({place: offset}), self.unfinished.without([place]))
         with kafka_errors(self._plan.bootstrap, "the assignment"):
             self.paused.until(place, offset, wait_seconds)
 
@@ -237,9 +245,9 @@ class Reader:
         """The same, and who goes on is handed it again, and what came behind it."""
         if self._ahead or not self.unfinished.is_in_hand(place, offset):
             return
-        self.intake.read_again(place, offset)
         self.unfinished.keep_back(place, offset)
-        self.unfinished.drop([place])
+        again = self.intake.back_to({place: offset})
+        self._go_back(self.ahead.returned, again, self.unfinished.without([place]))
 
     def pause(self, places: Sequence[Where]) -> None:
         """Nothing more of these is handed out; what was taken already is read again on resume."""
