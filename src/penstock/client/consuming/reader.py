@@ -31,7 +31,7 @@ from penstock.client.consuming.commits import Commits, Plan
 from penstock.client.consuming.intake import Intake
 from penstock.client.consuming.membership import Membership
 from penstock.client.consuming.paused import PausedPartitions
-from penstock.client.consuming.reader_errors import PASSING, Failure
+from penstock.client.consuming.reader_errors import PASSING, UNKNOWN, Failure
 from penstock.client.consuming.starting import RESET_POLICY
 from penstock.client.consuming.unfinished import Unfinished, Where, first_offsets, place_of, where
 from penstock.client.errors import kafka_errors
@@ -179,8 +179,14 @@ class Reader:
         assert error is not None
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
             self.membership.at_end.add(where(raw))
+        elif self._is_deleted(raw, error):
+            self.commits.tell_deleted(raw.topic() or "")
         elif error.code() not in PASSING:
             self.failure.note(KafkaException(error), raw.topic() or ", ".join(self._plan.topics))
+
+    def _is_deleted(self, raw: "RawMessage", error: KafkaError) -> bool:
+        """One of several topics, which was there: those who read the others go on."""
+        return error.code() in UNKNOWN and raw.topic() in self.membership.seen and len(self._plan.topics) > 1
 
     # Committing
 

@@ -30,7 +30,7 @@ from penstock.client.retry import headers as retry_headers
 from penstock.client.retry.flow import Outcome, Passing, RetryFlow, TriedAgain, now_ms
 from penstock.client.retry.notes import Tries, note, tries_of
 from penstock.client.retry.policy import retry_topic
-from penstock.client.retry.retiring import Retiring
+from penstock.client.retry.retiring import Retiring, unless_deleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,8 @@ class OrderedRetryFlow(RetryFlow):
         """What an earlier owner left: tries under way, and keys that wait."""
         admin = Admin(self._bootstrap)
         for topic in self._sources.values():
-            self._ensure_retries(admin, topic, len(admin.partition_indexes(topic)))
+            with unless_deleted():
+                self._ensure_retries(admin, topic, len(admin.partition_indexes(topic)))
         self._bar_strays(reader)
         mine = [partition for partition in partitions if partition.topic in self._sources]
         if not mine:
