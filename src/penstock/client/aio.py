@@ -14,7 +14,6 @@ that does not wait is called as it is. Arguments are those of `Producer` and `Co
 import asyncio
 import logging
 import signal
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -118,8 +117,6 @@ class AsyncConsumer:
         # One thread for the life of the consumer: its reader is used by one thread at a time, in order.
         self._thread = ThreadPoolExecutor(1, "penstock-consumer")
         self._at_work: asyncio.Future[Any] | None = None
-        # Bodies that have ended and what they raised: passing messages on may wait, so the thread does it.
-        self._ended: deque[tuple[Message, Exception | None]] = deque()
 
     async def _call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         await self._idle()
@@ -133,10 +130,9 @@ class AsyncConsumer:
         return at_work.result()
 
     def _pass_on(self) -> None:
-        """Before anything that takes the messages in hand for done."""
-        retrying = self._open.retrying if self._ended else None
-        while retrying is not None and self._ended:
-            retrying.ended(*self._ended.popleft())
+        """Before anything that takes the messages in hand for done. It may wait, so the thread does it."""
+        if self._consumer is not None:
+            self._consumer.bodies.settle()
 
     async def _idle(self) -> None:
         """Until the thread is at rest. It cannot be stopped in the middle, so a cancelled wait leaves it at work: what
@@ -189,11 +185,6 @@ class AsyncConsumer:
             await asyncio.shield(closing)
 
     def _close(self, kind: type[BaseException] | None) -> None:
-        try:
-            self._pass_on()
-        except Exception as error:
-            self._open.__exit__(type(error), error, None)
-            raise
         self._open.__exit__(kind, None, None)
 
     @property
@@ -203,11 +194,14 @@ class AsyncConsumer:
         return self._consumer
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        steps, retrying = self._open.steps, self._open.retrying
+        steps, retrying = (
+            self._open.steps,
+            self._open.retrying,
+        )  # what is noted of bodies keeps the steps busy
         while not self._stop.wanted:
             if self._at_work is not None:
                 await self._idle()  # a call that the body began and did not wait for
-            waits = self._ended or steps.busy or (retrying is not None and retrying.waits)
+            waits = steps.busy or (retrying is not None and retrying.waits)
             message = None if waits else steps.next_taken()
             if message is not None:
                 yield message
@@ -241,19 +235,21 @@ class AsyncConsumer:
 
         A message that failed is passed on when the next one is asked for, or at the end.
         """
-        retrying = self._open.retrying
-        if retrying is None:
-            yield
-            return
+        bodies = self._open.bodies
+        bodies.open[id(message)] = message
         try:
             yield
-        except Exception as error:
-            self._ended.append((message, error))
+        except BaseException as error:
+            bodies.notes.append((message, error))
+            if not bodies.passes_on(error):
+                raise
         else:
-            if self._ended:
-                self._ended.append((message, None))
+            if bodies.notes:
+                bodies.notes.append((message, None))
             else:
-                retrying.ended(message, None)  # which does not wait
+                bodies.succeeded(message)  # which does not wait
+        finally:
+            bodies.open.pop(id(message), None)
 
     async def run(self, handler: Callable[[Message], Awaitable[object]]) -> None:
         """Await `handler` for every message until `stop()` or SIGTERM, retrying as `retry` says."""

@@ -5,9 +5,9 @@ the end every message was worked on or is a dead letter. At-most-once: none is h
 unless a member crashed, lost its partitions, or was interrupted while it gave them back.
 
 The application goes on after whatever is raised, Ctrl-C included: who ends there has it easier. Ctrl-C comes at calls
-into librdkafka and, while it asks for messages, at any moment at which CPython looks for signals. Whatever librdkafka
-raises comes out as a ClientError. Some stories begin at the end, a time or an offset, and some keep the order of keys:
-there, nothing is handed out before all that came earlier under its key has ended.
+into librdkafka and, while it asks for messages, commits, pauses or ends a body, at any moment at which CPython looks
+for signals. Whatever librdkafka raises comes out as a ClientError. Some stories begin at the end, a time or an offset,
+and some keep the order of keys: there, nothing is handed out before all that came earlier under its key has ended.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException
 from tests.unit.client.consumer_checks import GROUP, PARTITIONS, TOPIC, Checks
-from tests.unit.client.interrupting import Interruption
+from tests.unit.client.interrupting import Calm, Interruption, handled
 from tests.unit.client.raising import slip
 from tests.unit.client.scripted import Broker, RawConsumer
 from tests.unit.client.scripted_message import Stored
@@ -63,7 +63,8 @@ class Story(Checks):
                 self._at_end, self._offset = False, _OFFSET
         self._away: set[Where] = set()
         self._fuse: tuple[int, BaseException] | None = None
-        self._ctrl_c: Interruption | None = None
+        self._ctrl_c: Interruption | Calm = Calm()
+        self._moves = (self._commit, self._pause, self._resume)
         broker.make(TOPIC, PARTITIONS)
         broker.on_commit = self._committed
         broker.fault = self._fault
@@ -95,9 +96,8 @@ class Story(Checks):
         self._raw.on_begin = self._begin
         self._opened_with = len(self._broker.partitions(TOPIC))
         if not self._group_began():
-            self._begins |= {
-                (TOPIC, index): self._offset for index in range(self._opened_with) if self._offset
-            }
+            begun = range(self._opened_with if self._offset else 0)
+            self._begins |= dict.fromkeys([(TOPIC, index) for index in begun], self._offset)
 
     def _begin(self, place: Where, offset: int, by_time: bool = False) -> bool:
         """The group begins there once and for all, unless something keeps it from committing that."""
@@ -155,16 +155,16 @@ class Story(Checks):
             self._handed_out(spot)
             if self._by_key:
                 self._check_order(message)
-            # Asking for more says that all were done: it goes through them whatever is raised.
-            with suppress(*_TROUBLE), self._consumer.handling(message):
-                if self._retries and self._random.random() < self._failing:
-                    raise slip(message.offset)
+            error = slip(message.offset) if self._retries and self._random.random() < self._failing else None
+            if error is None:
                 self._done.add(spot)
+            with suppress(*_TROUBLE):  # it goes through them whatever is raised
+                handled(self._consumer, message, error, self._ctrl_c.armed)
 
     _failing, _patience = 0.3, 0
 
     def _ask(self, ask: Callable[[], list[Message]]) -> None:
-        with nullcontext() if self._ctrl_c is None else self._ctrl_c.armed():
+        with self._ctrl_c.armed():
             found = ask()
         self._work(found)
 
@@ -374,13 +374,13 @@ class Story(Checks):
     def _dare(self, step: Callable[[], None]) -> None:
         if self._deletes and self._others_random.random() < 0.05:
             self._delete()
-        with suppress(*_TROUBLE):
+        with suppress(*_TROUBLE), self._ctrl_c.armed() if step in self._moves else nullcontext():
             step()
         self._raw.begun &= self._consumer._reader.membership._beginning._at.keys()  # ends it never heard of
 
     def _settle(self) -> None:
         """All is well again; what waits is worked off."""
-        self._fuse, self._ctrl_c, self._failing, self._deletes = None, None, 0.0, False
+        self._fuse, self._ctrl_c, self._failing, self._deletes = None, Calm(), 0.0, False
         self._broker.refuse, self._broker.forget_answer = lambda _: False, []
         if self._by_key:
             self._rebalance_all(self._places())

@@ -9,9 +9,12 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
+
+from penstock.client.consuming.consumer import Consumer
+from penstock.client.message import Message
 
 _PACKAGE = "penstock/client/"
 _CALLS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX") if name in dis.opmap}
@@ -50,7 +53,8 @@ class Interruption:
         if event != "call" or _PACKAGE not in frame.f_code.co_filename:
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        if frame.f_code.co_name != "<genexpr>":  # thrown away half done, it would swallow what is raised
+        # A generator expression that is thrown away half done would swallow what is raised.
+        if frame.f_code.co_name != "<genexpr>" and not _is_thrown_into(frame):
             self._moment()
         return self._go_on
 
@@ -78,8 +82,41 @@ class Interruption:
             _interrupt()
 
 
+class Calm:
+    """No Ctrl-C."""
+
+    def armed(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def _is_thrown_into(frame: FrameType) -> bool:
+    """A generator behind `with`, told what its block raised: it goes on in its handler, and nobody looks before."""
+    back = frame.f_back
+    return (
+        back is not None
+        and back.f_code.co_filename.endswith("contextlib.py")
+        and back.f_locals.get("typ") is not None
+    )
+
+
 def _interrupt() -> None:
     """As CPython would: whoever handles the signal now decides whether it is raised here."""
     handler = signal.getsignal(signal.SIGINT)
     assert callable(handler)
     handler(signal.SIGINT, None)
+
+
+def handled(
+    consumer: Consumer,
+    message: Message,
+    error: Exception | None,
+    armed: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """`handling` around a body that raised or did not, by hand: where `with` handles an exception, Ctrl-C cannot be
+    raised. Nor while it begins: who goes on then says by that alone that the message is done."""
+    handling = consumer.handling(message)
+    handling.__enter__()
+    with armed():
+        caught = handling.__exit__(None if error is None else type(error), error, None)
+    if error is not None and not caught:
+        raise error

@@ -11,6 +11,8 @@ from tests.unit.client.consumer_checks import Violation
 from tests.unit.client.scripted import Broker, install
 
 from penstock.client.aio import AsyncConsumer
+from penstock.client.consuming.bodies import Bodies
+from penstock.client.consuming.consumer import Consumer
 from penstock.client.message import Message
 
 SEEDS = int(os.environ.get("PENSTOCK_SDK_SEEDS", "60"))
@@ -46,7 +48,8 @@ def pass_on_in_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AsyncConsumer, "_close", lambda self, kind: self._open.__exit__(kind, None, None))
+    monkeypatch.setattr(Consumer, "_settle_last", lambda _: None)
+    monkeypatch.setattr(Bodies, "leave", lambda _: None)
 
 
 def let_the_thread_hand_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from tests.unit.client.consumer_story import Story
 from tests.unit.client.scripted import Broker, install
 
 from penstock.client.consuming.beginning import Beginning
+from penstock.client.consuming.bodies import Bodies
 from penstock.client.consuming.commits import Commits
 from penstock.client.consuming.intake import Intake
 from penstock.client.consuming.membership import Membership
@@ -219,6 +220,17 @@ def stop_at_a_partition_that_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("penstock.client.consuming.commits.UNKNOWN", set())
 
 
+def act_on_bodies_before_it_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by Ctrl-C behind a body that failed."""
+
+    def careless(bodies: Bodies) -> None:
+        while bodies.notes:
+            bodies._settle(*bodies.notes.popleft())
+            bodies._outcome = None
+
+    monkeypatch.setattr(Bodies, "settle", careless)
+
+
 PLANTED: list[tuple[Plant, Semantics]] = [
     (forget_messages_beside_errors, "at-least-once"),
     (forget_messages_beside_errors, "at-most-once"),
@@ -248,6 +260,7 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (go_on_behind_a_dead_letter_under_way, "at-least-once"),
     (stop_at_a_partition_that_is_deleted, "at-least-once"),
     (stop_at_a_partition_that_is_deleted, "at-most-once"),
+    (act_on_bodies_before_it_is_sure, "at-least-once"),
 ]
 
 

@@ -4,8 +4,9 @@ from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 from tests.unit.client.scripted import Broker, RawConsumer, install
+from tests.unit.client.scripted_message import Stored
 
 from penstock.client.consuming.consumer import Consumer
 from penstock.client.errors import ClientError
@@ -39,9 +40,10 @@ def send(broker: Broker, place: tuple[str, int], count: int) -> None:
 
 
 def delete(broker: Broker) -> None:
-    """The topic a; it goes from the group with its next poll."""
+    """The topic a; librdkafka tells of it once, and it goes from the group with its next poll."""
     broker.unknown.add(A)
-    raw(broker).queue.append(("revoke", [A]))
+    gone = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    raw(broker).queue += [("error", Stored(A, wrong=gone)), ("revoke", [A])]
 
 
 def values(consumer: Consumer, rounds: int = 20) -> list[bytes]:
@@ -192,3 +194,28 @@ def test_nothing_is_handed_out_of_a_partition_before_it_is_known_where_it_begins
     send(broker, A, 1)
     send(broker, B, 1)
     assert values(consumer) == [b"a0", b"b0"]
+
+
+def test_an_asynchronous_commit_that_is_refused_for_one_topic_says_nothing_of_the_others(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka gives each partition of it the error of the last."""
+    consumer = opened(broker, commit_every=0.5)
+    send(broker, A, 1)
+    send(broker, B, 1)
+    assert values(consumer, 3) == [b"a0", b"b0"]
+    broker.unknown.add(A)
+    values(consumer, 10)
+    asked = [TopicPartition("a", 0, 1), TopicPartition("b", 0, 1)]
+    consumer._reader.commits.ended(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), asked)
+    values(consumer, 10)
+    assert "in a, partition 0" in caplog.text
+    assert "in b, partition 0" not in caplog.text
+
+
+def test_who_reads_nothing_but_the_topic_that_is_deleted_is_told(broker: Broker) -> None:
+    consumer = Consumer("scripted", "a", group="g", stop_on=())
+    gone = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    raw(broker).queue += [("assign", [A]), ("error", Stored(A, wrong=gone))]
+    with pytest.raises(ClientError, match="there is no topic a"):
+        values(consumer)

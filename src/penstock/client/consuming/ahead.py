@@ -4,6 +4,7 @@ Messages are committed as they are taken; those that are gathered for a batch as
 one batch, not all that lay ready.
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from penstock.client.consuming.commits import Commits, Plan
@@ -39,26 +40,31 @@ class Ahead:
         }
 
     def precommit(
-        self, raw: "RawConsumer", intake: "Intake", paused: "PausedPartitions", fresh: "list[RawMessage]"
-    ) -> "tuple[list[RawMessage], dict[Where, int]]":
-        """What could not be committed is not worked on but read again.
-
-        Gives what was committed, and what is still returned once that is in the unfinished."""
+        self, raw: "RawConsumer", fresh: "list[RawMessage]"
+    ) -> tuple[Collection[Where], dict[Where, int]]:
+        """The partitions that were committed, and what is still returned once their messages are in the unfinished."""
         if self._plan.group is None:
-            return fresh, {}
+            return {where(message) for message in fresh}, {}
         starts, ends = first_offsets(fresh), next_offsets(fresh)
         # Until they are in the unfinished: a commit that raises may have been made.
         self.returned = starts | self.returned
         committed = self._commits.send(raw, ends)
-        for place, offset in starts.items():
-            if place in self._owned and place not in committed:
-                intake.read_again(place, offset)
-                if place in self._commits.missing:
-                    with kafka_errors(self._plan.bootstrap, "the assignment"):
-                        paused.until(place, offset, _UNKNOWN_SECONDS)
-        if len(committed) < len(ends):
-            fresh = [message for message in fresh if where(message) in committed]
-        return fresh, {place: offset for place, offset in self.returned.items() if place not in committed}
+        return committed, {place: offset for place, offset in self.returned.items() if place not in committed}
+
+    def refused(self, fresh: "list[RawMessage]", committed: Collection[Where]) -> dict[Where, int]:
+        """What could not be committed is not worked on but read again, from there."""
+        starts = first_offsets(fresh)
+        return {
+            place: offset
+            for place, offset in starts.items()
+            if place in self._owned and place not in committed
+        }
+
+    def wait_for(self, refused: dict[Where, int], paused: "PausedPartitions") -> None:
+        for place, offset in refused.items():
+            if place in self._commits.missing:
+                with kafka_errors(self._plan.bootstrap, "the assignment"):
+                    paused.until(place, offset, _UNKNOWN_SECONDS)
 
     def promise(
         self, raw: "RawConsumer", intake: "Intake", paused: "PausedPartitions", count: int | None
@@ -69,11 +75,16 @@ class Ahead:
         end = len(unfinished.raws) if count is None else min(unfinished.index + count, len(unfinished.raws))
         if self.held and unfinished.promised < end:
             wanted = unfinished.raws[unfinished.index : end]
-            kept, self.returned = self.precommit(raw, intake, paused, wanted)
-            if len(kept) < len(wanted):
-                unfinished.drop({where(message) for message in wanted} - {where(message) for message in kept})
-                unfinished.promised = unfinished.index + len(kept)
+            committed, returned = self.precommit(raw, wanted)
+            gone = {where(message) for message in wanted} - set(committed)
+            refused = self.refused(wanted, committed)
+            back, raws = intake.back_to(refused), unfinished.without(gone) if gone else unfinished.raws
+            end -= sum(where(message) in gone for message in wanted)
+            # In one step, with no call: who is interrupted in between would be handed what is read again twice.
+            self.returned, intake.back = returned, back
+            unfinished.raws, unfinished.promised = raws, end
+            if gone:
+                self.wait_for(refused, paused)
                 return False
-            unfinished.promised = end
         self.held = self.held and end < len(unfinished.raws)
         return True

@@ -63,7 +63,9 @@ class Commits:
         self._sent: dict[Where, int] = {}  # the last position each partition was asked to be committed at
         self._notes: dict[Where, tuple[int, str]] = {}
         self.missing: set[Where] = set()  # refused as unknown, and told so
+        self.told_deleted: set[str] = set()  # topics
         self.topic_notes: dict[str, str] = {}  # metadata that goes with every other commit of a topic
+        self._unsure = False  # an asynchronous commit was refused for some partition that is unknown
         self.default_note = ""  # and where there is none for a topic
 
     def note(self, place: Where, offset: int, text: str) -> None:
@@ -102,15 +104,21 @@ class Commits:
         ]
         self._sent.update(positions)
         try:
-            if asynchronous:
+            if asynchronous and not self._unsure:
                 raw.commit(offsets=offsets, asynchronous=True)
                 return positions.keys()
             failed = _commit(raw, offsets)
         except KafkaException as error:
             if error.args[0].code() in NOT_OURS:
                 return ()
+            if asynchronous and self._unsure:
+                logger.warning(
+                    "a commit of group %s failed and will be made again: %s", self._plan.group, error
+                )
+                return ()
             raise self._explained(error) from error
         self._tell_missing(failed)
+        self._unsure = False
         committed = positions.keys() - failed
         self.missing -= committed
         return committed
@@ -126,6 +134,11 @@ class Commits:
                 self._plan.group,
                 *place,
             )
+
+    def tell_deleted(self, topic: str) -> None:
+        if topic not in self.told_deleted:
+            self.told_deleted.add(topic)
+            logger.warning("group %s reads on without topic %s: it was deleted", self._plan.group, topic)
 
     def end(
         self, raw: "RawConsumer", positions: dict[Where, int], before_end: Callable[[], None] | None
@@ -150,10 +163,11 @@ class Commits:
             failed = error is not None or offset.error is not None
             if failed and place in self._owned and self._sent.get(place) == offset.offset:
                 self._unfinished.positions.setdefault(place, offset.offset)
-        if error is not None and error.code() in UNKNOWN:
-            refused = [offset for offset in offsets if offset.error is not None]
-            self._tell_missing(map(place_of, refused or offsets))
-        elif error is not None and error.code() not in NOT_OURS:
+        # Which of them are unknown it does not say: where one was refused, librdkafka gives each that error. The next
+        # commit is one that is waited for, whose answer says.
+        unsure = error is not None and error.code() in UNKNOWN
+        self._unsure |= unsure
+        if error is not None and not unsure and error.code() not in NOT_OURS:
             logger.warning("a commit of group %s failed and will be made again: %s", self._plan.group, error)
 
 

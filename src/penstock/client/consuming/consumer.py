@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from penstock.client.consuming.bodies import Bodies
 from penstock.client.consuming.commits import Plan, check_plan
 from penstock.client.consuming.gathering import Gathering
 from penstock.client.consuming.reader import ATTEND_SECONDS, WAIT_SECONDS, Reader
@@ -17,7 +18,7 @@ from penstock.client.consuming.stopping import Stop
 from penstock.client.consuming.unfinished import Where
 from penstock.client.consuming.values import value_reader
 from penstock.client.encryption import Encryption
-from penstock.client.errors import ClosedError
+from penstock.client.errors import ClientError, ClosedError
 from penstock.client.message import Message
 from penstock.client.profiles import Delivery, Profile, consumer_settings
 from penstock.client.retry.flow import RetryFlow, retry_flow
@@ -104,7 +105,10 @@ class Consumer:
         )
         self.retrying = None if self._flow is None else Retrying(self._flow, self._reader)
         commit_each = commit_every <= 0 and delivery == "at-least-once" and group is not None
-        self.steps = Steps(self._reader, self._read, self._flow, self.retrying, commit_each=commit_each)
+        self.bodies = Bodies(self._reader, self._flow)
+        self.steps = Steps(
+            self._reader, self._read, self._flow, self.retrying, self.bodies, commit_each=commit_each
+        )
         self._reader.open(names if self._flow is None else self._flow.topics)
 
     # Reading
@@ -113,12 +117,14 @@ class Consumer:
         """Messages until `stop()` or SIGTERM; waits for new ones."""
         self._stop.listen()
         reader, unfinished, read, stop = self._reader, self._reader.unfinished, self._read, self._stop
-        retries, ahead, steps = self._flow, self._reader.ahead, self.steps
+        retries, ahead, steps, bodies = self._flow, self._reader.ahead, self.steps, self.bodies
         gate = None if self._flow is None else self._flow.gate
         monotonic = time.monotonic
         steps.in_hand = 1
         attend_at = monotonic() + ATTEND_SECONDS
         while not stop.wanted:
+            if bodies.notes:
+                bodies.settle()
             raws, index = unfinished.raws, unfinished.index
             if index >= len(raws):
                 unfinished.finish()
@@ -136,6 +142,8 @@ class Consumer:
             message = Message(raw, read, retries)
             unfinished.index = index + 1  # the very last thing: see `steps`
             yield message
+            if bodies.notes:
+                bodies.settle()
             if steps.commit_each:
                 unfinished.finish()
                 reader.commit()
@@ -221,23 +229,35 @@ class Consumer:
                     bill(message.value)
 
         A `for` loop cannot see what its body raised, so the body needs a block of its own; `run` is the short form.
-        Without `retry` nothing is caught. KeyboardInterrupt and the like are never caught.
+        Without `retry` nothing is caught. KeyboardInterrupt and the like are never caught. At-least-once, a message
+        whose body something leaves that is not caught is not done: it comes again.
         """
-        if self.retrying is None:
-            yield
-            return
+        bodies = self.bodies
+        bodies.open[id(message)] = message
         try:
             yield
-        except Exception as error:
-            self.retrying.ended(message, error)
+        except BaseException as error:
+            bodies.notes.append((message, error))  # first of all
+            bodies.open.pop(id(message), None)
+            if not bodies.passes_on(error):
+                raise
         else:
-            self.retrying.ended(message, None)
+            if bodies.noted_in_order:
+                bodies.notes.append((message, None))
+            bodies.open.pop(id(message), None)
+        bodies.settle()
 
     def run(self, handler: Callable[[Message], object]) -> None:
         """Call `handler` with every message until `stop()` or SIGTERM, retrying as `retry` says."""
-        for message in self:
-            with self.handling(message):
-                handler(message)
+        try:
+            for message in self:
+                with self.handling(message):
+                    handler(message)
+        except ClientError:  # of ours: what became of the body is known
+            raise
+        except BaseException as error:
+            self.bodies.broke_off(error)
+            raise
 
     # Moving about
 
@@ -291,6 +311,7 @@ class Consumer:
         """Commit now, and wait for it: everything up to and with the message in hand."""
         if self._reader.closed:
             raise ClosedError("this consumer is closed: make another one")
+        self.bodies.settle()
         self._reader.unfinished.finish()
         self._reader.commit()
 
@@ -310,10 +331,18 @@ class Consumer:
     def _end(self, *, in_hand: int) -> None:
         self._stop.restore()
         try:
-            self._reader.close(in_hand=in_hand)
+            self._settle_last()
         finally:
-            if self._flow is not None:
-                self._flow.close()
+            try:
+                self.bodies.leave()
+                self._reader.close(in_hand=in_hand)
+            finally:
+                if self._flow is not None:
+                    self._flow.close()
+
+    def _settle_last(self) -> None:
+        if not self._reader.closed:
+            self.bodies.settle()
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ partition goes back to the last message that is known to have come. A rebalance 
 what waits in the unfinished comes back to the inbox, and goes by what is ours before it is handed out.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
@@ -26,7 +26,7 @@ class Intake:
         self._owned = owned
         self._unfinished = unfinished
         self.inbox: list[RawMessage] = []
-        self._back: dict[Where, int] = {}
+        self.back: dict[Where, int] = {}  # from where partitions are to be read again
         self._rebalanced = False  # while messages were taken
         self.cut_short = False
 
@@ -79,11 +79,17 @@ class Intake:
         self._rebalanced = True
         self.drop(gone)
         for place in gone:
-            self._back.pop(place, None)
+            self.back.pop(place, None)
 
     def read_again(self, place: Where, offset: int) -> None:
         """Nothing of this partition is handed out before it is read from there."""
-        self._back[place] = min(offset, self._back.get(place, offset))
+        self.back[place] = min(offset, self.back.get(place, offset))
+
+    def back_to(self, offsets: Mapping[Where, int]) -> dict[Where, int]:
+        """What `back` is to be where these are read again, too."""
+        return self.back | {
+            place: min(offset, self.back.get(place, offset)) for place, offset in offsets.items()
+        }
 
     def seek(self, place: Where, offset: int) -> None:
         """Go on elsewhere; what was to be read again need not be."""
@@ -92,15 +98,16 @@ class Intake:
 
     def return_back(self) -> None:
         """Seek to where partitions must be read again. A seek that fails is made again before the next poll."""
-        for place, offset in list(self._back.items()):
-            self._move(place, offset)
+        for place, offset in list(self.back.items()):
             # What was taken before that offset is still to be handed out.
             self.inbox[:] = [raw for raw in self.inbox if where(raw) != place or raw.offset() < offset]  # type: ignore[operator]
+            self._unfinished.drop_from(place, offset)
+            self._move(place, offset)
 
     def _move(self, place: Where, offset: int) -> None:
         self._raw.seek(TopicPartition(*place, offset))
         self._unfinished.moved(place, offset)
-        self._back.pop(place, None)
+        self.back.pop(place, None)
 
     def mend(self) -> set[Where]:
         """After a poll that was cut short: go back to what is known. Gives the partitions of which nothing is."""
@@ -109,6 +116,6 @@ class Intake:
         known = self._unfinished.next_offsets([raw for raw in self.inbox if raw.error() is None])
         for place in self._owned & known.keys():
             self.read_again(place, known[place])
-        unknown = self._owned - self._back.keys()
+        unknown = self._owned - self.back.keys()
         self.cut_short = False  # with nothing called behind it
         return unknown

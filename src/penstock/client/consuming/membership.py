@@ -72,6 +72,7 @@ class Membership:
         self._missing_until = 0.0  # when they are asked for again
         # Those that met their end since they are ours; known where `enable.partition.eof` is set.
         self.at_end: set[Where] = set()
+        self.seen: set[str] = set()  # topics of which partitions were assigned
         self.rebalances = 0  # how often partitions came or went
         self.closed = False  # what was worked on is committed already
 
@@ -85,6 +86,8 @@ class Membership:
         self.rebalances += 1
         places = [place_of(partition) for partition in partitions]
         self._owned.update(places)
+        self.seen.update(place[0] for place in places)
+        self._commits.told_deleted -= self.seen
         self._intake.rebalanced()
         chosen = partitions
         if self._assigned is not None or not is_simple(self._plan.start):
@@ -119,6 +122,7 @@ class Membership:
             self._forget(self._owned - assigned)
             self._unready |= assigned - self._owned
             self._owned |= assigned
+            self.seen.update(place[0] for place in assigned)
             self._paused.assigned(assigned)
 
     def make_ready(self) -> None:

@@ -31,7 +31,7 @@ from penstock.client.consuming.commits import Commits, Plan
 from penstock.client.consuming.intake import Intake
 from penstock.client.consuming.membership import Membership
 from penstock.client.consuming.paused import PausedPartitions
-from penstock.client.consuming.reader_errors import PASSING, Failure
+from penstock.client.consuming.reader_errors import PASSING, UNKNOWN, Failure
 from penstock.client.consuming.starting import RESET_POLICY
 from penstock.client.consuming.unfinished import Unfinished, Where, first_offsets, place_of, where
 from penstock.client.errors import kafka_errors
@@ -153,7 +153,12 @@ class Reader:
         hold = self._ahead and (hold or (self.ahead.held and is_left))
         returned = self.ahead.returned
         if fresh and self._ahead and not hold:
-            fresh, returned = self.ahead.precommit(self.raw, self.intake, self.paused, fresh)
+            committed, returned = self.ahead.precommit(self.raw, fresh)
+            refused = self.ahead.refused(fresh, committed)
+            if refused:
+                self.intake.back = self.intake.back_to(refused)
+                self.ahead.wait_for(refused, self.paused)
+                fresh = [message for message in fresh if where(message) in committed]
         if fresh:
             self.ahead.held |= hold  # before they are there
             self.unfinished.refill(fresh, self.intake.inbox)
@@ -174,8 +179,14 @@ class Reader:
         assert error is not None
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
             self.membership.at_end.add(where(raw))
+        elif self._is_deleted(raw, error):
+            self.commits.tell_deleted(raw.topic() or "")
         elif error.code() not in PASSING:
             self.failure.note(KafkaException(error), raw.topic() or ", ".join(self._plan.topics))
+
+    def _is_deleted(self, raw: "RawMessage", error: KafkaError) -> bool:
+        """One of several topics, which was there: those who read the others go on."""
+        return error.code() in UNKNOWN and raw.topic() in self.membership.seen and len(self._plan.topics) > 1
 
     # Committing
 
@@ -212,21 +223,37 @@ class Reader:
 
     def _read_again(self, places: Iterable[Where]) -> None:
         """What was taken of these and not handed out is not, until it is read again."""
-        for place, offset in self.unfinished.pending_of(places).items():
-            if self._ahead:
-                self.ahead.returned.setdefault(place, offset)
-            self.intake.read_again(place, offset)
-        self.unfinished.drop(places)
+        wanted = self.unfinished.pending_of(places)
+        if not wanted:
+            return
+        returned = wanted | self.ahead.returned if self._ahead else self.ahead.returned
+        self._go_back(returned, self.intake.back_to(wanted), self.unfinished.without(places))
+
+    def _go_back(self, returned: dict[Where, int], back: dict[Where, int], kept: "list[RawMessage]") -> None:
+        """In one step, with no call: who is interrupted in between would be handed those that are read again twice."""
+        self.ahead.returned, self.intake.back = returned, back
+        self.unfinished.raws, self.unfinished.promised = kept, 0
 
     def try_again(self, place: Where, offset: int, wait_seconds: float) -> None:
         """Hand out a message again after a while, and nothing of its partition before; its position stays."""
         self.unfinished.pin(place, offset)
-        if self._ahead:
-            self.ahead.returned[place] = offset
-        self.intake.read_again(place, offset)
-        self.unfinished.drop([place])
+        returned = self.ahead.returned | {place: offset} if self._ahead else self.ahead.returned
+        self._go_back(returned, self.intake.back_to({place: offset}), self.unfinished.without([place]))
         with kafka_errors(self._plan.bootstrap, "the assignment"):
             self.paused.until(place, offset, wait_seconds)
+
+    def keep_back(self, place: Where, offset: int) -> None:
+        """A message whose body did not end is not committed. At-most-once it is already."""
+        if not self._ahead and self.unfinished.is_in_hand(place, offset):
+            self.unfinished.keep_back(place, offset)
+
+    def hand_out_again(self, place: Where, offset: int) -> None:
+        """The same, and who goes on is handed it again, and what came behind it."""
+        if self._ahead or not self.unfinished.is_in_hand(place, offset):
+            return
+        self.unfinished.keep_back(place, offset)
+        again = self.intake.back_to({place: offset})
+        self._go_back(self.ahead.returned, again, self.unfinished.without([place]))
 
     def pause(self, places: Sequence[Where]) -> None:
         """Nothing more of these is handed out; what was taken already is read again on resume."""

@@ -9,6 +9,7 @@ again. And `in_hand` is set before that: too large, it only brings messages twic
 from collections.abc import Callable
 from typing import TypeVar
 
+from penstock.client.consuming.bodies import Bodies
 from penstock.client.consuming.reader import Reader
 from penstock.client.errors import ClientError
 from penstock.client.message import Message, ValueReader
@@ -25,6 +26,7 @@ class Steps:
         read: ValueReader | None,
         flow: RetryFlow | None,
         retrying: Retrying | None,
+        bodies: Bodies,
         *,
         commit_each: bool,
     ) -> None:
@@ -32,6 +34,7 @@ class Steps:
         self._read = read
         self._flow = flow
         self._retrying = retrying
+        self._bodies = bodies
         self.commit_each = commit_each  # before the next one is handed out
         self.in_hand = 0  # of those that were handed out, as many may be worked on still
 
@@ -43,7 +46,10 @@ class Steps:
 
     @property
     def busy(self) -> bool:
-        """Whether `take` has something to do before the next message: a commit, or attending to the group."""
+        """Whether `take` has something to do before the next message: an end of a body to act upon, a commit, or
+        attending to the group."""
+        if self._bodies.notes:
+            return True
         unfinished = self._reader.unfinished
         return (self.commit_each and unfinished.has_unfinished) or self._reader.attend_due
 
@@ -63,6 +69,7 @@ class Steps:
 
     def take(self, wait: float) -> None:
         """What takes time between two messages: commits, the group, and waiting for messages if there are none."""
+        self._bodies.settle()
         unfinished = self._reader.unfinished
         unfinished.finish()  # asking says so; who is interrupted while waiting has nothing in hand
         if self.commit_each:
@@ -79,6 +86,7 @@ class Steps:
 
     def gather(self, wait: float) -> None:
         """A step towards a batch: those handed out are done; take more, however many are there."""
+        self._bodies.settle()
         self._reader.unfinished.finish()
         if self.commit_each:
             self._reader.commit()
@@ -86,6 +94,7 @@ class Steps:
 
     def promise(self, size: int) -> bool:
         """Before a batch that was gathered is handed out. At-most-once it is committed; False when it is not ours."""
+        self._bodies.settle()
         return self._reader.promise(size)
 
     def next_batch(self, size: int) -> list[Message]:

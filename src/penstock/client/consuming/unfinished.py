@@ -128,6 +128,16 @@ class Unfinished:
         self._wanted[place] = offset
         self.positions[place] = offset
 
+    def is_in_hand(self, place: Where, offset: int) -> bool:
+        """Whether it was handed out, and nobody has said since that it is done."""
+        return any(
+            raw.offset() == offset and where(raw) == place for raw in self.raws[self._marked : self.index]
+        )
+
+    def keep_back(self, place: Where, offset: int) -> None:
+        """A message in hand is not done: no commit passes it before it was handed out again."""
+        self._wanted[place] = min(offset, self._wanted.get(place, offset))
+
     def next_offsets(self, behind: "Sequence[RawMessage]") -> dict[Where, int]:
         """Behind the last message that came of each partition, `behind` being those that came after ours."""
         known = dict(self._reached)
@@ -143,15 +153,26 @@ class Unfinished:
         these = frozenset(wanted)
         return {place: offset for place, offset in self.pending().items() if place in these}
 
-    def drop(self, wanted: Iterable[Where]) -> dict[Where, int]:
-        """Forget what was not handed out of some partitions; gives the first offset forgotten of each."""
+    def without(self, wanted: Iterable[Where]) -> "list[RawMessage]":
+        """All of ours, but for what was not handed out of some partitions."""
         gone = frozenset(wanted)
-        dropped = self.pending_of(gone)
-        if dropped:
-            self.promised = 0
-            kept = [raw for raw in self.raws[self.index :] if where(raw) not in gone]
-            self.raws[self.index :] = kept
-        return dropped
+        return self.raws[: self.index] + [raw for raw in self.raws[self.index :] if where(raw) not in gone]
+
+    def drop(self, wanted: Iterable[Where]) -> None:
+        """Forget what was not handed out of some partitions."""
+        kept = self.without(wanted)
+        if len(kept) < len(self.raws):
+            self.promised, self.raws = 0, kept
+
+    def drop_from(self, place: Where, offset: int) -> None:
+        """The same, of one partition from an offset on."""
+        kept = self.raws[: self.index] + [
+            raw
+            for raw in self.raws[self.index :]
+            if where(raw) != place or raw.offset() < offset  # type: ignore[operator]
+        ]
+        if len(kept) < len(self.raws):
+            self.promised, self.raws = 0, kept
 
     def forget(self, gone: Iterable[Where]) -> None:
         """Partitions that are not ours any more; what was handed out of them is finished or nobody's business."""

@@ -27,6 +27,7 @@ from penstock.client.producer import Producer
 from penstock.client.retry import headers as retry_headers
 from penstock.client.retry import topics as retry_topics
 from penstock.client.retry.policy import Retry, dead_letter_topic, retry_topic
+from penstock.client.undisturbed import Undisturbed
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as RawMessage
@@ -57,6 +58,25 @@ class Passing:
     choose: Callable[[], int]  # the partition
     source: Where  # the partition whose commit waits for it
     delivery: "Delivery | None" = None
+    kept: bool = False  # no commit passes it from then on
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What becomes of a message whose body failed."""
+
+    passing: Passing | None = None  # where it goes
+    given_up: bool = False  # after its last try
+    dropped_for: str = ""  # where nobody keeps it then
+    again: "TriedAgain | None" = None  # in its place
+
+
+@dataclass(frozen=True, slots=True)
+class TriedAgain:
+    failures: int
+    due_ms: int
+    wait_seconds: float
+    history: list[Any]
 
 
 class RetryFlow:
@@ -208,9 +228,12 @@ class RetryFlow:
 
     def _send(self, passing: Passing) -> None:
         """Unless it is under way or there already."""
-        if passing.delivery is None:
+        if passing.delivery is not None:
+            return
+        partition = passing.choose()
+        with Undisturbed():  # or it would be sent again by who goes on
             passing.delivery = self._producer.pass_on(
-                passing.topic, passing.value, passing.key, passing.choose(), passing.headers
+                passing.topic, passing.value, passing.key, partition, passing.headers
             )
 
     def _arrived(self, passing: Passing, delivery: "Delivery") -> None:
@@ -254,48 +277,61 @@ class RetryFlow:
             self._earlier(message),
         )
 
-    def failed(self, reader: "Reader", message: Message, error: Exception) -> None:
-        """Send the message to its next try, or to its end."""
-        del reader
+    def decide(self, message: Message, error: Exception) -> Outcome:
+        """Whether it goes to its next try, or to its end. Nothing is changed: it may be asked again."""
         failures = self.attempt(message)
         if failures >= self._policy.attempts:
-            self._give_up(message, error)
-            return
+            return self._given_up(message, error)
         due = now_ms() + round(self._policy.wait_seconds(failures) * 1000)
-        self._pass_on(message, retry_topic(self._source(message), self._group), error, due)
+        return Outcome(self._passing_on(message, retry_topic(self._source(message), self._group), error, due))
+
+    def apply(self, reader: "Reader", message: Message, outcome: Outcome) -> None:
+        """Send it there. Made again with the same outcome, it goes on where it was interrupted."""
+        del reader
+        if outcome.passing is not None:
+            self._forward(outcome.passing)
+        else:
+            logger.error("dropped %r after %d tries: %s", message, self._policy.attempts, outcome.dropped_for)
 
     def _reason(self, error: Exception) -> str:
         """What is stored of an exception, or logged: with encryption nothing that it may quote of a value."""
         return type(error).__name__ if self._sealed else reason_of(error)
 
-    def _give_up(self, message: Message, error: Exception) -> None:
-        if self._policy.dead_letter:
-            self._pass_on(message, dead_letter_topic(self._source(message), self._group), error, None)
-        else:
-            logger.error("dropped %r after %d tries: %s", message, self._policy.attempts, self._reason(error))
+    def _given_up(self, message: Message, error: Exception) -> Outcome:
+        if not self._policy.dead_letter:
+            return Outcome(given_up=True, dropped_for=self._reason(error))
+        topic = dead_letter_topic(self._source(message), self._group)
+        return Outcome(self._passing_on(message, topic, error, None), given_up=True)
 
-    def _pass_on(self, message: Message, topic: str, error: Exception, due_ms: int | None) -> None:
+    def _passing_on(self, message: Message, topic: str, error: Exception, due_ms: int | None) -> Passing:
         headers = self._failed_headers(message, error, due_ms)
-        self._forward(message, topic, headers, lambda: self._partition(message, topic, due_ms))
+        count = self._earlier(message)[0] + 1
+        return self._passing(message, topic, headers, lambda: self._partition(message, topic, count, due_ms))
 
-    def _forward(
-        self, message: Message, topic: str, headers: list[tuple[str, Any]], choose: Callable[[], int]
-    ) -> None:
-        """From here on no commit is made before the message is there."""
+    @staticmethod
+    def _passing(
+        message: Message, topic: str, headers: list[tuple[str, Any]], choose: Callable[[], int]
+    ) -> Passing:
         source = (message.topic, message.partition)
-        passing = Passing(topic, message.key, message.raw_value, headers, choose, source)
-        self._under_way.append(passing)
+        return Passing(topic, message.key, message.raw_value, headers, choose, source)
+
+    def _forward(self, passing: Passing) -> None:
+        """From here on no commit is made before the message is there."""
+        if not passing.kept:
+            # No call: an interruption between the two would have it sent twice.
+            self._under_way += [passing]
+            passing.kept = True
         self._send(passing)
         if len(self._under_way) >= _UNDER_WAY_MAX:
             self.wait_for_deliveries()
 
-    def _partition(self, message: Message, topic: str, due_ms: int | None) -> int:
+    def _partition(self, message: Message, topic: str, failures: int, due_ms: int | None) -> int:
         count = self._producer.partitions(topic)
         lane = self._first(message).partition
         if due_ms is None:
             return lane % count
         lanes = max(1, count // self._policy.steps)
-        return (self._policy.step(self.attempt(message)) * lanes + lane % lanes) % count
+        return (self._policy.step(failures) * lanes + lane % lanes) % count
 
     def close(self) -> None:
         self._producer.close()

@@ -27,10 +27,10 @@ from penstock.client.consuming.unfinished import Where, where
 from penstock.client.errors import ClientError
 from penstock.client.message import Message
 from penstock.client.retry import headers as retry_headers
-from penstock.client.retry.flow import Passing, RetryFlow, now_ms
+from penstock.client.retry.flow import Outcome, Passing, RetryFlow, TriedAgain, now_ms
 from penstock.client.retry.notes import Tries, note, tries_of
 from penstock.client.retry.policy import retry_topic
-from penstock.client.retry.retiring import Retiring
+from penstock.client.retry.retiring import Retiring, unless_deleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,8 @@ class OrderedRetryFlow(RetryFlow):
         """What an earlier owner left: tries under way, and keys that wait."""
         admin = Admin(self._bootstrap)
         for topic in self._sources.values():
-            self._ensure_retries(admin, topic, len(admin.partition_indexes(topic)))
+            with unless_deleted():
+                self._ensure_retries(admin, topic, len(admin.partition_indexes(topic)))
         self._bar_strays(reader)
         mine = [partition for partition in partitions if partition.topic in self._sources]
         if not mine:
@@ -169,7 +170,7 @@ class OrderedRetryFlow(RetryFlow):
         message = Message(raw, None)
         try:
             headers = retry_headers.parked(self._own_headers(message), self._first(message), now_ms())
-            self._wait_behind(message, headers)
+            self._forward(self._behind_its_key(message, headers))
         except ClientError as error:  # it will be sent again; the loop says what was wrong
             reader.failure.note(error)
         return True
@@ -190,10 +191,10 @@ class OrderedRetryFlow(RetryFlow):
                 return True
         return False
 
-    def _wait_behind(self, message: Message, headers: list[tuple[str, Any]]) -> None:
+    def _behind_its_key(self, message: Message, headers: list[tuple[str, Any]]) -> Passing:
         """`message` is of the source; its retry partition has the same number."""
         partition = message.partition
-        self._forward(message, retry_topic(message.topic, self._group), headers, lambda: partition)
+        return self._passing(message, retry_topic(message.topic, self._group), headers, lambda: partition)
 
     def _arrived(self, passing: Passing, delivery: "Delivery") -> None:
         """Its key waits. Nothing of that key was handed out since it was sent: `gate` settles first."""
@@ -215,35 +216,40 @@ class OrderedRetryFlow(RetryFlow):
         if message.topic in self._sources:
             self._done(reader, message)
 
-    def failed(self, reader: "Reader", message: Message, error: Exception) -> None:
+    def decide(self, message: Message, error: Exception) -> Outcome:
         failures = self.attempt(message)
-        place = (message.topic, message.partition)
         if failures >= self._policy.attempts:
-            try:
-                self._give_up(message, error)
-            except ClientError:  # it is kept, and sent again before the next commit
-                self._end(reader, message)
-                raise
-            self._end(reader, message)
-            return
+            return self._given_up(message, error)
         wait_seconds = self._policy.wait_seconds(failures)
         due = now_ms() + round(wait_seconds * 1000)
         if message.topic not in self._sources:
-            self._wait_behind(message, self._failed_headers(message, error, due))
-            self._look(reader)
-            return
+            return Outcome(self._behind_its_key(message, self._failed_headers(message, error, due)))
         told = [
             *self._earlier(message)[1],
             {"at": now_ms(), "error": retry_headers.one_line(self._reason(error))},
         ]
-        tries: Tries = {"offset": message.offset, "failures": failures, "due": due}
-        self._tries[place] = {**tries, "history": told}
+        return Outcome(again=TriedAgain(failures, due, wait_seconds, told))
+
+    def apply(self, reader: "Reader", message: Message, outcome: Outcome) -> None:
+        if outcome.again is not None:
+            self._try_again(reader, message, outcome.again)
+        elif outcome.given_up:
+            self._end(reader, message)  # also where its dead letter cannot be sent at once: that is kept
+            super().apply(reader, message, outcome)
+        else:
+            super().apply(reader, message, outcome)
+            self._look(reader)
+
+    def _try_again(self, reader: "Reader", message: Message, again: TriedAgain) -> None:
+        place = (message.topic, message.partition)
+        tries: Tries = {"offset": message.offset, "failures": again.failures, "due": again.due_ms}
+        self._tries[place] = {**tries, "history": again.history}
         self._waits.pop(place, None)  # it waits anew
-        reader.commits.note(place, message.offset, note(tries, told[-_HISTORY_KEPT:]))
-        reader.try_again(place, message.offset, wait_seconds)
+        reader.commits.note(place, message.offset, note(tries, again.history[-_HISTORY_KEPT:]))
+        reader.try_again(place, message.offset, again.wait_seconds)
 
     def _look(self, reader: "Reader") -> None:
-        """PendingReply messages of its key may be here already, moved from its partition."""
+        """Pending messages of its key may be here already, moved from its partition."""
         try:
             if self._retiring.look_due(urgent=True):
                 self._bar_strays(reader)

@@ -13,7 +13,7 @@ of another group lie is left as it is: names may hold dots, and that group may s
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
@@ -21,11 +21,14 @@ from confluent_kafka import TopicPartition
 from penstock.client.admin.admin import Admin
 from penstock.client.admin.topics import RETIRE_TO
 from penstock.client.connect import REQUEST_SECONDS
+from penstock.client.consuming.reader_errors import UNKNOWN
 from penstock.client.consuming.starting import told
 from penstock.client.consuming.unfinished import Where
 from penstock.client.errors import ClientError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from confluent_kafka import Consumer as RawConsumer
 
     from penstock.client.consuming.reader import Reader
@@ -55,7 +58,7 @@ class Retiring:
         self._look_at = now + _LOOK_SECONDS
         before = dict(self._known)
         with suppress(ClientError):  # it is asked again
-            self._known = {source: self._staying(source) for source in self._retries.values()}
+            self._known = self._all_staying()
         return self._under_way or self._known != before
 
     def _staying(self, topic: str) -> int | None:
@@ -64,12 +67,22 @@ class Retiring:
 
     def waiting(self, reader: "Reader") -> set[Where]:
         """The source partitions that are not to be read yet."""
-        self._known = {source: self._staying(source) for source in self._retries.values()}
+        self._known = self._all_staying()
         self._under_way = False
         barred: set[Where] = set()
         for retry, source in self._retries.items():
-            barred |= self._waiting(reader, source, retry)
+            if source in self._known:
+                with unless_deleted():
+                    barred |= self._waiting(reader, source, retry)
         return barred
+
+    def _all_staying(self) -> dict[str, int | None]:
+        """Of the sources that there are."""
+        known = {}
+        for source in self._retries.values():
+            with unless_deleted():
+                known[source] = self._staying(source)
+        return known
 
     def _waiting(self, reader: "Reader", source: str, retry: str) -> set[Where]:
         shown = {name: len(self._admin.partition_indexes(name)) for name in (source, retry)}
@@ -115,6 +128,16 @@ class Retiring:
                 f"{source} has {staying} partitions and {retry} has more: with ordered_by_key they must have the same "
                 f"number, and the others could not be retired: {error}"
             ) from error
+
+
+@contextmanager
+def unless_deleted() -> "Iterator[None]":
+    """A topic that is not there any more keeps nobody from reading the others."""
+    try:
+        yield
+    except ClientError as error:
+        if error.code not in UNKNOWN:
+            raise
 
 
 def _ends(raw: "RawConsumer", places: list[Where]) -> dict[Where, tuple[int, int]]:

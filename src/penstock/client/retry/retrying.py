@@ -1,8 +1,7 @@
-"""A consumer's retries, as its loop meets them: at the gate before a message, and when the body of one has ended."""
+"""A consumer's retries, as its loop meets them at the gate before a message; for the ends of bodies see `bodies`."""
 
 from typing import TYPE_CHECKING
 
-from penstock.client.message import Message
 from penstock.client.retry.flow import RetryFlow
 
 if TYPE_CHECKING:
@@ -29,10 +28,3 @@ class Retrying:
             self._reader, unfinished.raws[unfinished.index]
         ):
             unfinished.index += 1
-
-    def ended(self, message: Message, error: Exception | None) -> None:
-        """How the body of a message ended. One that failed is passed on, which may wait."""
-        if error is None:
-            self._flow.succeeded(self._reader, message)
-        else:
-            self._flow.failed(self._reader, message, error)

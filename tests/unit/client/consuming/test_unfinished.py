@@ -70,7 +70,8 @@ def test_what_is_not_owned_any_more_does_not_stand_for_what_is() -> None:
 def test_dropped_messages_are_not_handed_out_and_their_first_is_told() -> None:
     unfinished = filled(0, 1, 0, 1, 1)
     unfinished.index = 1
-    assert unfinished.drop([("t", 1)]) == {("t", 1): 1}
+    assert unfinished.pending_of([("t", 1)]) == {("t", 1): 1}
+    unfinished.drop([("t", 1)])
     assert [(raw.partition(), raw.offset()) for raw in unfinished.raws[unfinished.index :]] == [(0, 2)]
     unfinished.index = len(unfinished.raws)
     unfinished.finish()
