@@ -34,8 +34,8 @@ up: setup
 
 test: $(VENV)/.dev
 	@$(BIN)/python -m compileall -q src  # once, not in each of a thousand processes
-	@# What pytest makes of the tests is kept for the next run, whatever the shell says: thirty seconds of three workers.
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 -m "not clients and not soak" $(ARGS)
+	@# What pytest makes of the tests is kept for the next run, whatever the shell says: thirty seconds of each worker.
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 -m "not clients and not soak" $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

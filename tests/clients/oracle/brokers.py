@@ -16,7 +16,12 @@ PEERS: dict[str, Callable[[Mapping[str, object]], BrokerProcess]] = {
     "penstock": PenstockPeer,
 }
 # Thousands of groups are formed, each of one member. And one node has no room for three replicas.
-SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.replication.factor": 1}
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+}
 
 
 @contextmanager
