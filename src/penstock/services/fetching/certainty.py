@@ -55,7 +55,7 @@ class Certainty:
     def no_place(self, partition: Partition, is_current: bool | None) -> ErrorCode:
         """What a reader is told whose place is none here; `is_current`: what `ask` told since it came, if anything."""
         if partition.leading is None and partition.retirement is None:
-            return ErrorCode.OFFSET_OUT_OF_RANGE  # nobody else could lead it: only what is retired is made again
+            return ErrorCode.OFFSET_OUT_OF_RANGE  # nobody else could lead it: it will not be made again
         if is_current is None:
             raise InDoubt
         is_sure = is_current and self.leads(partition)
