@@ -1,13 +1,12 @@
 """From the archive to the broker, with the reader's interface of `penstock consume`."""
 
-import base64
-import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
 from penstock.client.admin.admin import Admin
+from penstock.client.admin.topics import uuid_text
 from penstock.client.console.reader import ConsoleReader, Range
 from penstock.client.console.row import ConsoleRow
 from penstock.client.console.topic_watch import TopicWatch
@@ -29,11 +28,6 @@ _AT_ONCE = 1_000
 class _Edges(NamedTuple):
     earliest: int
     latest: int
-
-
-def _admins_text(topic_id: uuid.UUID) -> str:
-    """As the admin client writes it: in base64."""
-    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 class ArchiveThenLive:
@@ -231,7 +225,7 @@ class ArchiveThenLive:
             ranges[at] = Range(min(position, edges.latest), position, edges.latest)
         watch = None
         if self._follow and info.topic_id is not None:
-            watch = TopicWatch(Admin(self._bootstrap), self._topic, _admins_text(info.topic_id))
+            watch = TopicWatch(Admin(self._bootstrap), self._topic, uuid_text(info.topic_id))
         self._live_ends = {at: wanted.end for at, wanted in ranges.items()}
         self._live = ConsoleReader(
             self._bootstrap,
