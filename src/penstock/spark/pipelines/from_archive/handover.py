@@ -216,7 +216,7 @@ class ArchiveThenLive:
             position = self._positions.setdefault(at, 0)
             if edges.earliest > position and self._client.serves(TopicPartition(self._topic, at), position):
                 # A partition that was grown again: nothing was ever there for readers, and nobody waits for it.
-                position = self._positions[at] = edges.earliest
+                position = self._positions[at] = max(position, min(edges.earliest, self._earliest(at)))
             if position > edges.latest:
                 self._warn(
                     f"{self._topic}-{at} is archived up to offset {position}, but ends at {edges.latest} on the "
@@ -236,6 +236,11 @@ class ArchiveThenLive:
             debug=self._debug,
             watch=watch,
         )
+
+    def _earliest(self, partition: int) -> int:
+        """As told now: who told it before may lead no more, and the next leader has more of the log."""
+        at = TopicPartition(self._topic, partition)
+        return self._client.offsets({at: EARLIEST})[at].offset
 
     def _in_turn(self, row: ConsoleRow) -> Iterator[ConsoleRow]:
         """A live row; before it what retention took away between our position and it, if the archive has that."""
@@ -257,8 +262,7 @@ class ArchiveThenLive:
 
     def _fill(self, partition: int, start: int, end: int) -> Iterator[ConsoleRow]:
         """Offsets without a row are nothing special (markers, compaction), unless the log begins behind them."""
-        at = TopicPartition(self._topic, partition)
-        if self._client.offsets({at: EARLIEST})[at].offset <= start:
+        if self._earliest(partition) <= start:
             return
         assert self._current is not None
         self._current.refresh()
