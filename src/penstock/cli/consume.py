@@ -186,8 +186,8 @@ def _live(
     since_ms = None if since is None else parse_time(since, time.time_ns() // 1_000_000)
     admin = Admin(session.bootstrap, debug=session.debug)
 
-    def opened(place: StartPosition) -> "ConsoleReader":
-        watch = TopicWatch(admin, topic, admin.topic_id(topic))
+    def opened(place: StartPosition, topic_id: str) -> "ConsoleReader":
+        watch = TopicWatch(admin, topic, topic_id)
         wanted = ranges(admin, topic, partition, place, committed=isolation is Isolation.READ_COMMITTED)
         return ConsoleReader(
             session.bootstrap,
@@ -199,11 +199,11 @@ def _live(
             watch=watch,
         )
 
-    def opened_again() -> "ConsoleReader":
+    def opened_again(topic_id: str) -> "ConsoleReader":
         admin.describe_new(topic)
-        return opened(StartPosition(beginning=True))
+        return opened(StartPosition(beginning=True), topic_id)
 
-    reader = opened(StartPosition(from_beginning, offset, since_ms))
+    reader = opened(StartPosition(from_beginning, offset, since_ms), admin.topic_id_by_most(topic))
     return _LiveRows(topic, reader, opened_again if follow else None)
 
 
@@ -222,10 +222,10 @@ class Reader(Protocol):
 
 
 class _LiveRows:
-    """The broker alone. `again` opens a reader of the topic that was made again; None: that is an error."""
+    """The broker alone. `again` opens a reader of the topic that was made again, by its id; None: that is an error."""
 
     def __init__(
-        self, topic: str, reader: "ConsoleReader", again: "Callable[[], ConsoleReader] | None"
+        self, topic: str, reader: "ConsoleReader", again: "Callable[[str], ConsoleReader] | None"
     ) -> None:
         from penstock.client.console.row import ConsoleRow
 
@@ -247,7 +247,7 @@ class _LiveRows:
 
         try:
             yield from map(self._row, self._reader.read(timeout))
-        except TopicRemadeError:
+        except TopicRemadeError as error:
             if self._again is None:
                 raise
             print(
@@ -257,7 +257,8 @@ class _LiveRows:
                 flush=True,
             )
             self._reader.close()
-            self._reader = self._again()
+            # Not as any broker tells it: one that hears late would tell the old one.
+            self._reader = self._again(error.topic_id)
 
     def close(self) -> None:
         self._reader.close()

@@ -14,13 +14,13 @@ from tests.integration.spark.hand_lake import HandLake
 from tests.integration.spark.topics import Sent, Topics
 
 from penstock.client.admin.admin import Admin
+from penstock.client.admin.topics import uuid_text
 from penstock.client.console.row import ConsoleRow
 from penstock.client.console.topic_watch import TopicRemadeError
 from penstock.client.raw import RawClient, TopicInfo
 from penstock.spark.pipelines.archive.lake import FolderLake
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.tables import own_session
-from penstock.spark.pipelines.from_archive import handover
 from penstock.spark.pipelines.from_archive.archived import console_rows
 from penstock.spark.pipelines.from_archive.files import LocalRows, SparkRows
 from penstock.spark.pipelines.from_archive.handover import ArchiveThenLive
@@ -224,7 +224,7 @@ def test_a_topic_that_is_made_again_while_it_is_followed_is_told(topics: Topics,
         with RawClient(topics.bootstrap) as client:
             topic_id = client.describe([topic])[topic].topic_id
         assert topic_id is not None
-        assert handover._admins_text(topic_id) == admin.topic_id(topic)
+        assert uuid_text(topic_id) == admin.topic_id(topic)
         admin.delete(topic)
         admin.create(topic, partitions=1)
         with pytest.raises(TopicRemadeError, match="was deleted and made again"):

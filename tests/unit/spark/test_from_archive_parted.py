@@ -1,4 +1,4 @@
-"""A topic from its archive, then live, where the log has parted from what is archived and nobody archived it again."""
+"""A topic from its archive, then live: where the log has parted from what is archived, and where its leader changes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,3 +55,34 @@ def test_the_archive_is_read_as_far_as_the_log_is_the_same(
     )
     assert [row.offset for row in reader.read(0)] == list(range(end))
     assert live[0].start == end
+
+
+class Leaders(Client):
+    """The first has nothing below 30; the next one leads when it is asked again, and has what is not archived."""
+
+    def __init__(self) -> None:
+        self.starts = [0, 0, 30]  # the first two while the archive is read
+
+    def offsets(self, wanted: Mapping[TopicPartition, int], **_: object) -> dict[TopicPartition, OffsetAt]:
+        found = {}
+        for at, which in wanted.items():
+            start = self.starts.pop(0) if which == EARLIEST and self.starts else 15
+            found[at] = OffsetAt(start if which == EARLIEST else 40, -1)
+        return found
+
+    def serves(self, _: TopicPartition, offset: int) -> bool:
+        return offset >= (self.starts or [15])[0]
+
+
+def test_what_a_next_leader_has_is_not_passed_over_as_never_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live: dict[int, Any] = {}
+    monkeypatch.setattr(handover, "RawClient", lambda _: Leaders())
+    monkeypatch.setattr(handover, "ConsoleReader", lambda _, __, ranges, **___: live.update(ranges))
+    lake = archived(tmp_path / "lake", ())
+    reader = handover.ArchiveThenLive(
+        lake, LocalRows(lake), "t", bootstrap="b:1", follow=False, warn=lambda line: None
+    )
+    assert [row.offset for row in reader.read(0)] == list(range(20))
+    assert live[0].start == 20

@@ -1,9 +1,14 @@
 """Topics, administered, over librdkafka's admin client."""
 
+import base64
 import time
+import uuid
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from threading import Thread
+from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (
@@ -21,9 +26,6 @@ from confluent_kafka.admin import (
 from penstock.client.connect import REQUEST_SECONDS, handle_settings, reach
 from penstock.client.errors import ClientError, kafka_errors
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
 _T = TypeVar("_T")
 _BROKER_DEFAULT = -1
 RETIRE_TO = "penstock.retire.to"
@@ -33,11 +35,29 @@ _NEWS_UNDER_WAY = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
 }
 _RETRY_SECONDS = 0.1
+# A frozen broker is not waited for at a start.
+_MOST_SECONDS = 1.0
 
 
 def topic_id_text(topic_id: Uuid) -> str:
     """As Kafka prints it, and as it may stand in a setting: librdkafka's own text has `+` and `/` in it."""
     return str(topic_id).replace("+", "-").replace("/", "_")
+
+
+def uuid_text(topic_id: uuid.UUID) -> str:
+    """The same for an id as the raw client tells it."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def _ask_all(bootstrap: str, name: str, answer: "Future[str | None]") -> None:
+    try:
+        from penstock.client.raw import RawClient  # noqa: PLC0415 - it takes a while to load, and hardly anybody asks
+
+        with RawClient(bootstrap) as client:
+            found = client.hear_all([name]).by_most.get(name)
+        answer.set_result(None if found is None else uuid_text(found))
+    except Exception as error:  # whoever waits for the answer is told
+        answer.set_exception(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +157,14 @@ class TopicAdmin:
     def topic_id(self, name: str) -> str:
         return topic_id_text(self._description(name).topic_id)
 
+    def topic_id_by_most(self, name: str) -> str:
+        """As most brokers tell it, if they do so soon; any broker may hear late of a topic that was made again."""
+        by_most = self.asked_id_by_most(name)
+        told = self.topic_id(name)
+        with suppress(Exception):
+            return by_most.result(_MOST_SECONDS) or told
+        return told
+
     def describe(self, name: str) -> TopicInfo:
         """Everything about one topic: where its partitions are, what they hold, what was configured."""
         found = self._description(name)
@@ -169,6 +197,12 @@ class TopicAdmin:
         """librdkafka's own, for those who cannot wait for it."""
         wanted = TopicCollection([name])
         return self._client.describe_topics(wanted, request_timeout=REQUEST_SECONDS)[name]
+
+    def asked_id_by_most(self, name: str) -> "Future[str | None]":
+        """The id of the topic that most brokers tell; None: there is none. For those who cannot wait for it."""
+        answer: Future[str | None] = Future()
+        Thread(target=_ask_all, args=(self._bootstrap, name, answer), daemon=True).start()
+        return answer
 
     def earliest(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
         return self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]

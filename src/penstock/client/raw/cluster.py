@@ -8,6 +8,7 @@ trying again is for those who know what to send then, with `RetryBudget`. Topics
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -163,7 +164,8 @@ class Cluster:
             elif topic.error_code not in _NO_SUCH_TOPIC:
                 by_all = False
         clusters = {answer.cluster_id for answer in heard}
-        return Heard(topics, by_all, clusters.pop() if len(clusters) == 1 else None)
+        by_most = _by_most([answers[address] for address in named])
+        return Heard(topics, by_all, clusters.pop() if len(clusters) == 1 else None, by_most)
 
     def _refresh(self, names: Collection[str] | None, budget: RetryBudget) -> list[str]:
         """Ask any broker; the names it does not know."""
@@ -291,6 +293,18 @@ def _heard(address: Address, options: RawOptions, names: Collection[str]) -> Met
             return _metadata(link, names)
     except RawError:
         return None
+
+
+def _by_most(answers: Collection[MetadataResponse | None]) -> dict[str, uuid.UUID]:
+    """The id of each topic that more than half of them tell."""
+    told = Counter(
+        (topic.name or "", topic.topic_id)
+        for answer in answers
+        if answer is not None
+        for topic in answer.topics
+        if not topic.error_code and topic.topic_id != ZERO_UUID
+    )
+    return {name: uuid.UUID(bytes=found) for (name, found), count in told.items() if count * 2 > len(answers)}
 
 
 def _metadata(link: Link, names: Collection[str] | None) -> MetadataResponse:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 # Points in time that ListOffsets knows by name. LATEST is the high watermark, or the last stable offset for those
@@ -26,6 +27,8 @@ class Heard(NamedTuple):
     by_all: bool
     # The id of the cluster that all of them are of, where they say so.
     cluster: str | None = None
+    # The id of each topic that more than half of the brokers tell that any of them names.
+    by_most: Mapping[str, uuid.UUID] = MappingProxyType({})
 
 
 class OffsetAt(NamedTuple):

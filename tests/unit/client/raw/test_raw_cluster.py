@@ -234,6 +234,26 @@ def test_what_any_broker_has_heard_of_counts() -> None:
             assert client.offsets({AT: LATEST})[AT].offset == 2
 
 
+def test_the_topic_of_a_name_is_the_one_that_most_brokers_tell() -> None:
+    with FakePeer(1) as late, FakePeer(2) as second, FakePeer(3) as third:
+        for peer in (late, second, third):
+            peer.nodes = {1: late, 2: second, 3: third}
+
+        def of_before(asked: Any) -> Any:
+            answer = late._metadata(asked)
+            for topic in answer.topics:
+                topic.topic_id = uuid.uuid4().bytes
+            return answer
+
+        late.on(ApiKey.METADATA, of_before)
+        # Whoever is asked by several addresses has one voice.
+        late_alias = late.bootstrap.replace("127.0.0.1", "localhost")
+        with RawClient(f"{late.bootstrap},{late_alias}", QUICK) as client:
+            assert client.hear_all(["t"]).by_most == {"t": TOPIC_ID}
+            third.on(ApiKey.METADATA, CLOSE)
+            assert client.hear_all(["t"]).by_most == {}
+
+
 def test_a_frozen_broker_is_not_waited_for_like_one_whose_answer_is_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,13 +1,12 @@
 """From the archive to the broker, with the reader's interface of `penstock consume`."""
 
-import base64
-import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
 from penstock.client.admin.admin import Admin
+from penstock.client.admin.topics import uuid_text
 from penstock.client.console.reader import ConsoleReader, Range
 from penstock.client.console.row import ConsoleRow
 from penstock.client.console.topic_watch import TopicWatch
@@ -29,11 +28,6 @@ _AT_ONCE = 1_000
 class _Edges(NamedTuple):
     earliest: int
     latest: int
-
-
-def _admins_text(topic_id: uuid.UUID) -> str:
-    """As the admin client writes it: in base64."""
-    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 class ArchiveThenLive:
@@ -222,7 +216,7 @@ class ArchiveThenLive:
             position = self._positions.setdefault(at, 0)
             if edges.earliest > position and self._client.serves(TopicPartition(self._topic, at), position):
                 # A partition that was grown again: nothing was ever there for readers, and nobody waits for it.
-                position = self._positions[at] = edges.earliest
+                position = self._positions[at] = max(position, min(edges.earliest, self._earliest(at)))
             if position > edges.latest:
                 self._warn(
                     f"{self._topic}-{at} is archived up to offset {position}, but ends at {edges.latest} on the "
@@ -231,7 +225,7 @@ class ArchiveThenLive:
             ranges[at] = Range(min(position, edges.latest), position, edges.latest)
         watch = None
         if self._follow and info.topic_id is not None:
-            watch = TopicWatch(Admin(self._bootstrap), self._topic, _admins_text(info.topic_id))
+            watch = TopicWatch(Admin(self._bootstrap), self._topic, uuid_text(info.topic_id))
         self._live_ends = {at: wanted.end for at, wanted in ranges.items()}
         self._live = ConsoleReader(
             self._bootstrap,
@@ -242,6 +236,11 @@ class ArchiveThenLive:
             debug=self._debug,
             watch=watch,
         )
+
+    def _earliest(self, partition: int) -> int:
+        """As told now: who told it before may lead no more, and the next leader has more of the log."""
+        at = TopicPartition(self._topic, partition)
+        return self._client.offsets({at: EARLIEST})[at].offset
 
     def _in_turn(self, row: ConsoleRow) -> Iterator[ConsoleRow]:
         """A live row; before it what retention took away between our position and it, if the archive has that."""
@@ -263,8 +262,7 @@ class ArchiveThenLive:
 
     def _fill(self, partition: int, start: int, end: int) -> Iterator[ConsoleRow]:
         """Offsets without a row are nothing special (markers, compaction), unless the log begins behind them."""
-        at = TopicPartition(self._topic, partition)
-        if self._client.offsets({at: EARLIEST})[at].offset <= start:
+        if self._earliest(partition) <= start:
             return
         assert self._current is not None
         self._current.refresh()

@@ -3,11 +3,16 @@
 Spark may run a task again, or end its rows early when it is cancelled. Either way what has arrived is a beginning of
 what should, and the next attempt finds its end by looking there.
 
-Nor can two of them write the same at once, be they two runs or an attempt that was given up and lives on: all attempts
-of one replay are one producer to the broker, and each asks for the sequence that comes next before it looks. Of those
-that saw the same end one gets its batch in, and the sequences of the others are refused. The first batch of an attempt
-has a random number of records: two that were cut alike are repeats of each other to the broker, which stores one and
-acknowledges both; that does no harm while they hold the same, but the two would go on side by side.
+Nor do two of them harm each other that write at once, be they two runs or an attempt that was given up and lives on:
+all attempts of one replay are one producer to the broker, and each begins with a place and the sequence that belongs
+to it. So a sequence means the same record to all of them, and the broker stores each once, in order: a batch that
+begins elsewhere than behind the last one is refused, and one that is cut as one that is there is a repeat of it, holds
+the same, and is acknowledged as stored, which it is. Two that are cut alike go on side by side, which costs nothing
+but their work.
+
+The first batch of an attempt has a random number of records all the same: of two runs that mean to write different
+records (one leaves out a file that it cannot read) one is refused where they are cut otherwise, and told. That is by
+chance, and where each batch is one record there is none.
 """
 
 import hashlib
@@ -35,12 +40,16 @@ from penstock.records.batch import read_header
 from penstock.records.columns.encode import encode
 from penstock.spark.pipelines.replaying.errors import OtherRunError, OtherWriterError, TargetRemadeError
 from penstock.spark.pipelines.replaying.headers import with_origin
-from penstock.spark.pipelines.replaying.tail import look
+from penstock.spark.pipelines.replaying.tail import Tail, look
 
 # Producer ids of replays: above those that brokers give away, below those of relays.
 _REPLAY_IDS = 1 << 61
 _ID_BYTES = 7
 _FIRST_ROWS_MAX = 64
+# The offset of a repeat that the broker no longer remembers the place of.
+_FORGOTTEN = -1
+# Somebody who writes on and on is another run; what a killed attempt had under way arrives within a few looks.
+_LOOKS_MAX = 10
 
 
 def first_rows() -> int:
@@ -122,12 +131,11 @@ class _PartitionQueue:
         self._writer = writer
         self._options = options
         self._producer = producer
-        # Before the look: whoever writes after it makes this sequence one that is refused.
-        sequence = client.next_sequence(at, writer.identity.producer_id)
-        self._tail = look(client, at, writer.source, append=writer.append)
+        sequence, self._tail = _place(client, at, writer)
         topic_id = None if writer.topic_id is None else uuid.UUID(writer.topic_id)
         producer.begin(at, sequence, topic_id)
         self._is_first = True
+        self._is_begun = False
         self._done = Done(at.partition)
         self._next = self._tail.end
         self._sent: list[tuple[Delivery, int]] = []
@@ -160,6 +168,14 @@ class _PartitionQueue:
             count = read_header(encoded).record_count
             self._sent.append((self._producer.send(self.at, encoded), count))
             self._done.size_bytes += len(encoded)
+            if not self._is_begun:
+                # Alone: of two runs that mean different records the broker might take a later batch and not this one.
+                self._is_begun = True
+                self._producer.flush()
+                if self._sent[0][0].offset == _FORGOTTEN:
+                    # Others follow it that were not sent from here.
+                    raise OtherRunError(str(self.at))
+                self._check()
         self._done.rows += rows.num_rows
         self._check()
 
@@ -169,14 +185,34 @@ class _PartitionQueue:
         return self._done
 
     def _check(self) -> None:
-        """Every acknowledged batch stands right behind the one before it: nobody else writes here."""
-        while self._sent and self._sent[0][0].offset is not None:
-            delivery, count = self._sent.pop(0)
-            offset = delivery.offset
-            # -1: a repeat that the broker no longer remembers the place of.
-            if offset != -1 and offset != self._next and not self._writer.append:
+        """Every acknowledged batch stands right behind the one before it, or behind others' records with `append`."""
+        while self._sent and (offset := self._sent[0][0].offset) is not None:
+            _, count = self._sent.pop(0)
+            if offset == _FORGOTTEN:
+                self._next += count
+                continue
+            if offset < self._next:
+                # A repeat of what was there: this one counts otherwise than whoever wrote that.
+                raise OtherRunError(str(self.at))
+            if offset > self._next and not self._writer.append:
                 raise OtherWriterError(str(self.at))
-            self._next += count
+            self._next = offset + count
+
+
+def _place(client: RawClient, at: TopicPartition, writer: Writer) -> tuple[int, Tail]:
+    """Where this attempt goes on, and the sequence that belongs to it: nobody wrote between the question and the look.
+
+    With the sequence of before the first batch would be taken for a repeat of what was written meanwhile, and with that
+    of after it records that were seen as missing would be written twice.
+    """
+    producer_id = writer.identity.producer_id
+    sequence = client.next_sequence(at, producer_id)
+    for _ in range(_LOOKS_MAX):
+        tail = look(client, at, writer.source, append=writer.append)
+        before, sequence = sequence, client.next_sequence(at, producer_id)
+        if sequence == before:
+            return sequence, tail
+    raise OtherRunError(str(at))
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
