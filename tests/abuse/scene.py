@@ -44,8 +44,9 @@ _BACK_SECONDS = 30.0
 class Bounds:
     """What a case may cost. Latencies are from when the good client's round was due, also when the last was late."""
 
-    # The machine may be busy with other tests: the long form says 50 ms and 0.1 s.
-    p99_ms: float = 5000.0
+    # The machine may be busy, also with ten times what it can do: here latency shows only that nobody hangs, and the
+    # CPU time of rows of callbacks tells. The long form says 50 ms and 0.1 s.
+    p99_ms: float = 60_000.0
     stall_s: float = 0.5  # the longest row of callbacks, in CPU time
     memory_peak_bytes: int = 128 * MEGABYTE  # over what it had before
     memory_after_bytes: int = 48 * MEGABYTE

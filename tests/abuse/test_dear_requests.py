@@ -156,4 +156,4 @@ def test_producers_of_one_batch_each(scene: Scene) -> None:
 def test_incremental_fetches_of_1800_partitions(scene: Scene) -> None:
     pipeline_fetches(scene, 1800, 1000)
     # Each takes some 10 ms, and the good client's rounds a few turns each.
-    unhurt(scene, replace(STRICT, p99_ms=Bounds.p99_ms, descriptors_after=5000))
+    unhurt(scene, replace(STRICT, p99_ms=5000.0, descriptors_after=5000))

@@ -52,7 +52,7 @@ def test_much_of_each(scene: Scene, hostile: Hostile, size: int, *, kill: bool) 
 def test_stopped_for_a_while(scene: Scene) -> None:
     stopped_for_a_while(scene, 5)
     scene.wait_for_rounds(600)  # so that those who waited are one in a hundred
-    unhurt(scene, Bounds(p99_ms=6000))
+    unhurt(scene, Bounds())
 
 
 @pytest.mark.soak

@@ -50,11 +50,14 @@ class Machine:
         self.settings = {"log.dirs": "/data", "listeners": "PLAINTEXT://127.0.0.1:0", **(settings or {})}
         self.files = MemFiles()
         self.store = MemoryStore()
+        self._starts = 0
 
     @asynccontextmanager
     async def broker(self) -> AsyncIterator["Asked"]:
         """A started broker; after it, the machine is as if the process had been killed."""
-        seams = Seams(self.files, StandingClock(), random.Random(1), None)
+        # Each is another process to the store: one that was left behind would register again, against the next one.
+        self._starts += 1
+        seams = Seams(self.files, StandingClock(), random.Random(self._starts), None)
         tree = await self.store.connect()
         broker = Broker(BrokerConfig.resolve(self.settings), seams, tree)
         await broker.start()
