@@ -265,15 +265,19 @@ class Consumer:
         """Go on reading a partition elsewhere: an offset, a datetime, "earliest" or "latest".
 
         Going back, the group goes back with the next commit, too: what is to be read again is not passed.
+        Behind a body that failed this says where to go on, be it past its message.
         """
         check_start(to)
+        self._settle()  # or what became of that body would be acted upon later, and undo this
         self._reader.seek(seek_to(self._reader.raw, to, (topic, partition)))
 
     def pause(self, topic: str | None = None, partition: int | None = None) -> None:
         """Stop handing out messages of a partition, a topic or (without arguments) everything owned now."""
+        self._settle()
         self._reader.pause(self._chosen(topic, partition))
 
     def resume(self, topic: str | None = None, partition: int | None = None) -> None:
+        self._settle()
         # Also what was paused before another member took it: it may come back.
         self._reader.resume(self._chosen(topic, partition, self._reader.paused.by_user))
 
@@ -331,7 +335,7 @@ class Consumer:
     def _end(self, *, in_hand: int) -> None:
         self._stop.restore()
         try:
-            self._settle_last()
+            self._settle()
         finally:
             try:
                 self.bodies.leave()
@@ -340,7 +344,7 @@ class Consumer:
                 if self._flow is not None:
                     self._flow.close()
 
-    def _settle_last(self) -> None:
+    def _settle(self) -> None:
         if not self._reader.closed:
             self.bodies.settle()
 

@@ -248,10 +248,13 @@ class Reader:
             self.unfinished.keep_back(place, offset)
 
     def hand_out_again(self, place: Where, offset: int) -> None:
-        """The same, and who goes on is handed it again, and what came behind it."""
+        """The same, and who goes on is handed it again, and what came behind it. Where its body sought back to before
+        it, that comes first."""
         if self._ahead or not self.unfinished.is_in_hand(place, offset):
             return
         self.unfinished.keep_back(place, offset)
+        if self.unfinished.is_sought_before(place, offset):
+            return
         again = self.intake.back_to({place: offset})
         self._go_back(self.ahead.returned, again, self.unfinished.without([place]))
 
