@@ -12,7 +12,7 @@ from penstock.client.consuming.bodies import Bodies
 from penstock.client.consuming.commits import Plan, check_plan
 from penstock.client.consuming.gathering import Gathering
 from penstock.client.consuming.reader import ATTEND_SECONDS, WAIT_SECONDS, Reader
-from penstock.client.consuming.starting import Start, check_start, seek_to
+from penstock.client.consuming.starting import Start, checked_start, seek_to
 from penstock.client.consuming.steps import Steps
 from penstock.client.consuming.stopping import Stop
 from penstock.client.consuming.unfinished import Where
@@ -76,7 +76,8 @@ class Consumer:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         names = (topics,) if isinstance(topics, str) else tuple(topics)
-        check_plan(names, group, delivery, start, retry, batch_messages)
+        check_plan(names, group, delivery, retry, batch_messages)
+        start = checked_start(start)
         one_by_one = delivery == "at-most-once" and commit_every <= 0
         self._read = value_reader(deserializer, encryption)
         self._stop = Stop(stop_on)
@@ -267,7 +268,7 @@ class Consumer:
         Going back, the group goes back with the next commit, too: what is to be read again is not passed.
         Behind a body that failed this says where to go on, be it past its message.
         """
-        check_start(to)
+        to = checked_start(to)
         self._settle()  # or what became of that body would be acted upon later, and undo this
         self._reader.seek(seek_to(self._reader.raw, to, (topic, partition)))
 
