@@ -122,6 +122,7 @@ class Consumer:
         gate = None if self._flow is None else self._flow.gate
         monotonic = time.monotonic
         steps.in_hand = 1
+        bodies.given = None
         attend_at = monotonic() + ATTEND_SECONDS
         while not stop.wanted:
             if bodies.notes:
@@ -140,9 +141,10 @@ class Consumer:
             if passed_on:
                 unfinished.index = index + 1
                 continue
-            message = Message(raw, read, retries)
+            bodies.given = message = Message(raw, read, retries)
             unfinished.index = index + 1  # the very last thing: see `steps`
             yield message
+            bodies.given = None  # asked on
             if bodies.notes:
                 bodies.settle()
             if steps.commit_each:
@@ -239,12 +241,14 @@ class Consumer:
             yield
         except BaseException as error:
             bodies.notes.append((message, error))  # first of all
+            bodies.given = None  # behind the note: known at every moment
             bodies.open.pop(id(message), None)
             if not bodies.passes_on(error):
                 raise
         else:
             if bodies.noted_in_order:
                 bodies.notes.append((message, None))
+            bodies.given = None
             bodies.open.pop(id(message), None)
         bodies.settle()
 
