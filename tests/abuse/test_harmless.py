@@ -52,10 +52,10 @@ def test_much_of_each(scene: Scene, hostile: Hostile, size: int, *, kill: bool) 
 def test_stopped_for_a_while(scene: Scene) -> None:
     stopped_for_a_while(scene, 5)
     scene.wait_for_rounds(600)  # so that those who waited are one in a hundred
-    unhurt(scene, Bounds())
+    unhurt(scene, Bounds(p99_ms=6000))
 
 
 @pytest.mark.soak
 def test_told_to_end_under_load(scene: Scene) -> None:
     told_to_end_under_load(scene, 20)
-    unhurt(scene, Bounds(errors=100))
+    unhurt(scene, Bounds(p99_ms=5000, errors=100))

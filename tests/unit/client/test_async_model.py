@@ -48,7 +48,7 @@ def pass_on_in_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Consumer, "_settle_last", lambda _: None)
+    monkeypatch.setattr(Consumer, "_settle", lambda _: None)
     monkeypatch.setattr(Bodies, "leave", lambda _: None)
 
 

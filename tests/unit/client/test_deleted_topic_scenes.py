@@ -39,11 +39,11 @@ def send(broker: Broker, place: tuple[str, int], count: int) -> None:
         broker.append(place, b"%s%d" % (place[0].encode(), number), None, [])
 
 
-def delete(broker: Broker) -> None:
-    """The topic a; librdkafka tells of it once, and it goes from the group with its next poll."""
-    broker.unknown.add(A)
+def delete(broker: Broker, place: tuple[str, int] = A) -> None:
+    """Its topic; librdkafka tells of it once, and it goes from the group with its next poll."""
+    broker.unknown.add(place)
     gone = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-    raw(broker).queue += [("error", Stored(A, wrong=gone)), ("revoke", [A])]
+    raw(broker).queue += [("error", Stored(place, wrong=gone)), ("revoke", [place])]
 
 
 def values(consumer: Consumer, rounds: int = 20) -> list[bytes]:
@@ -66,7 +66,8 @@ def test_a_commit_for_a_topic_that_was_deleted_does_not_keep_the_group_from_hear
     assert broker.committed[B][0] == 3
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        "group g cannot commit its place in a, partition 0: there is no such topic or partition any more"
+        "group g cannot commit its place in a, partition 0: there is no such topic or partition any more",
+        "group g reads on without topic a: it was deleted",
     ]
 
 
@@ -176,7 +177,10 @@ def test_where_a_deleted_topic_begins_is_not_waited_for(
     assert values(consumer) == [b"b0"]
     assert consumer.assignment == [B]
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["where to begin in a, partition 0, is asked again: there is no such topic or partition"]
+    assert said == [
+        "where to begin in a, partition 0, is asked again: there is no such topic or partition",
+        "group g reads on without topic a: it was deleted",
+    ]
 
 
 @pytest.mark.parametrize("start", ["latest", timedelta(0)])
@@ -219,3 +223,25 @@ def test_who_reads_nothing_but_the_topic_that_is_deleted_is_told(broker: Broker)
     raw(broker).queue += [("assign", [A]), ("error", Stored(A, wrong=gone))]
     with pytest.raises(ClientError, match="there is no topic a"):
         values(consumer)
+
+
+@pytest.mark.parametrize("assigned_between", [False, True])
+def test_who_reads_several_topics_is_told_once_all_are_deleted(
+    broker: Broker, assigned_between: bool
+) -> None:
+    consumer = opened(broker, commit_every=0)
+    send(broker, A, 1)
+    assert values(consumer) == [b"a0"]
+    delete(broker, A)
+    if assigned_between:
+        raw(broker).queue += [("revoke", [B]), ("assign", [B])]
+    send(broker, B, 1)
+    assert values(consumer) == [b"b0"]
+    delete(broker, B)
+    with pytest.raises(ClientError, match="there are no topics a, b any more"):
+        values(consumer)
+    assert values(consumer) == []  # told once; who asks on waits until they are made again
+    broker.unknown.clear()
+    raw(broker).queue.append(("assign", [B]))
+    send(broker, B, 1)
+    assert values(consumer) == [b"b0"]

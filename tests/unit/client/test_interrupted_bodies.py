@@ -4,13 +4,15 @@ It comes while the error says what was wrong, and at every moment behind the bod
 """
 
 from contextlib import nullcontext, suppress
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from tests.unit.client.interrupting import Interruption, handled
 from tests.unit.client.scripted import Broker, install
+from tests.unit.client.scripted_sdk import Delivery
 
 from penstock.client.consuming.consumer import Consumer
+from penstock.client.errors import ClientError
 from penstock.client.message import Message
 from penstock.client.retry.policy import Retry
 
@@ -30,14 +32,19 @@ class InterruptedOnceError(Exception):
 
 
 def opened(
-    monkeypatch: pytest.MonkeyPatch, messages: int, retry: Retry | None, delivery: Semantics = "at-least-once"
+    monkeypatch: pytest.MonkeyPatch,
+    messages: int,
+    retry: Retry | None,
+    delivery: Semantics = "at-least-once",
+    every: float | None = None,
 ) -> tuple[Broker, Consumer]:
     broker = Broker()
     broker.make("orders", 1)
     install(broker, monkeypatch.setattr)
     for number in range(messages):
         broker.append(SOURCE, b"%d" % number, b"k", [])
-    every = 0 if delivery == "at-least-once" else 1000
+    if every is None:
+        every = 0 if delivery == "at-least-once" else 1000
     consumer = Consumer(
         "scripted", "orders", group="g", stop_on=(), delivery=delivery, commit_every=every, retry=retry
     )
@@ -133,3 +140,71 @@ def test_at_no_moment_of_run_a_message_is_committed_unseen(
         if not interruption.came:
             return
     pytest.fail("it has no end")
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_message_that_was_passed_on_is_not_taken_for_one_in_hand(
+    ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`run` is interrupted while the next of its key waits for the answer, and called again."""
+    broker, consumer = opened(monkeypatch, 2, Retry(2, "5s", ordered_by_key=ordered), every=1000)
+    answers = Delivery.exception
+    interruptions = [KeyboardInterrupt()]
+
+    def waits(delivery: Delivery) -> ClientError | None:
+        if interruptions:
+            raise interruptions.pop()
+        return answers(delivery)
+
+    def body(_: Message) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(Delivery, "exception", waits)
+    stop_after(consumer, broker, 60, monkeypatch)
+    with suppress(KeyboardInterrupt):
+        consumer.run(body)
+    consumer.run(body)
+    for name in ("orders.g.retry", "orders.g.dlq"):
+        lying = [stored.data for place, log in broker.logs.items() if place[0] == name for stored in log]
+        assert sorted(lying) == [b"0", b"1"], name
+
+
+def test_at_no_moment_between_bodies_of_run_a_key_overtakes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first has failed, and ends at its second try; the next of its key comes meanwhile. `run` is called again."""
+    for moment in range(_MOMENTS_MAX):
+        retry = Retry(3, "5s", ordered_by_key=True)
+        broker, consumer = opened(monkeypatch, 1, retry, every=1000)
+        ended: list[bytes] = []
+        tries: list[bytes] = []
+
+        def body(
+            message: Message, ended: list[bytes] = ended, tries: list[bytes] = tries, broker: Broker = broker
+        ) -> None:
+            tries.append(message.value)
+            if tries == [b"0"]:
+                raise ValueError
+            if not ended:
+                broker.append(SOURCE, b"1", b"k", [])
+            ended.append(message.value)
+
+        interruption = Interruption(moment, may_come=lambda ended=ended: ended == [b"0"])
+        stop_after(consumer, broker, 60, monkeypatch)
+        with suppress(KeyboardInterrupt), interruption.armed():
+            consumer.run(body)
+        if not interruption.came:
+            return
+        consumer.run(body)
+        assert b"0" not in ended[ended.index(b"1") :], f"moment {moment}: {ended}"
+    pytest.fail("it has no end")
+
+
+def stop_after(consumer: Consumer, broker: Broker, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    refill = consumer._reader.refill
+    end = broker.clock.now + seconds
+
+    def refill_or_stop(*args: Any, **options: Any) -> bool:
+        if broker.clock.now > end:
+            consumer.stop()
+        return refill(*args, **options)
+
+    monkeypatch.setattr(consumer._reader, "refill", refill_or_stop)

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from tests.unit.client.scripted import Broker
+from tests.unit.client.scripted_sdk import Admin
 from tests.unit.client.test_consumer_scenes import GROUP, RETRY, TOPIC, own, raw, values
 from tests.unit.client.test_consumer_scenes import broker as broker  # noqa: PLC0414 - a fixture
 
@@ -48,6 +50,37 @@ def test_a_key_of_a_retired_partition_does_not_overtake_itself_in_its_target(bro
     assert step(broker, consumer) == []
     broker.clock.now += 100
     assert step(broker, consumer) + step(broker, consumer) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("call", ["settings_of_topic", "partition_indexes"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_nothing_is_let_go_on_the_word_of_a_broker_that_has_not_heard_of_the_source(
+    broker: Broker, call: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.make(TOPIC, 2)
+    consumer = opened(broker)
+    broker.append((TOPIC, 1), b"1", b"k", [])
+    fail(consumer)
+    broker.configs[TOPIC] = {"penstock.retire.to": "1"}
+    broker.clock.now += 2
+    assert step(broker, consumer) == []
+    broker.append((TOPIC, 0), b"2", b"k", [])  # written to 1, moved
+    assert step(broker, consumer) == []
+    real = getattr(Admin, call)
+    left = [None] * times
+
+    def answer(admin: Admin, topic: str) -> Any:
+        if topic == TOPIC and left:
+            left.pop()
+            raise ClientError(f"there is no topic {topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return real(admin, topic)
+
+    monkeypatch.setattr(Admin, call, answer)
+    found = step(broker, consumer) + step(broker, consumer)
+    broker.clock.now += 100
+    found += step(broker, consumer) + step(broker, consumer)
+    assert found == [b"1", b"2"]
+    assert not left
 
 
 def test_what_was_taken_of_the_target_waits_too(broker: Broker) -> None:

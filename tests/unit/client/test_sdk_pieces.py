@@ -11,7 +11,7 @@ from tests.unit.client.scripted_message import Stored
 
 from penstock.client import tags
 from penstock.client.console.row import ConsoleRow
-from penstock.client.consuming.starting import check_start
+from penstock.client.consuming.starting import checked_start
 from penstock.client.errors import ClientError, kafka_errors
 from penstock.client.message import Message
 from penstock.client.profiles import consumer_settings, producer_settings
@@ -139,12 +139,12 @@ def test_unknown_choices_are_named() -> None:
         lambda: producer_settings("exactly-once", "latency", None),  # type: ignore[arg-type]
         lambda: producer_settings("at-least-once", "fast", None),  # type: ignore[arg-type]
         lambda: consumer_settings("fast", None),  # type: ignore[arg-type]
-        lambda: check_start("yesterday"),
+        lambda: checked_start("yesterday"),
         lambda: Retry(attempts=0),
     ):
         with pytest.raises(ClientError):
             call()
-    check_start(datetime.now(UTC))
+    checked_start(datetime.now(UTC))
 
 
 def test_delivery_and_profile_choose_settings_and_config_wins() -> None:

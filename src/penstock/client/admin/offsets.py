@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import index
 from typing import Literal
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -10,7 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from penstock.client.admin.groups import GroupAdmin, group_refusal, members_at_work
 from penstock.client.connect import REQUEST_SECONDS
 from penstock.client.consuming.beginning import began_with
-from penstock.client.consuming.starting import check_offset
+from penstock.client.consuming.starting import checked_offset, is_number
 from penstock.client.errors import ClientError
 
 
@@ -54,8 +55,8 @@ class OffsetAdmin(GroupAdmin):
         self, name: str, topic: str, to: ResetTo, partitions: Iterable[int] | None = None
     ) -> list[Move]:
         """What `reset_offsets` would do. Refuses a group with members, too."""
-        if isinstance(to, int):
-            check_offset("to", to)
+        if is_number(to):
+            to = checked_offset("to", to)
         known = self.partition_indexes(topic)
         chosen = known if partitions is None else sorted(set(partitions))
         unknown = [index for index in chosen if index not in known]
@@ -113,8 +114,8 @@ class OffsetAdmin(GroupAdmin):
             return {index: offset if offset >= 0 else latest[index] for index, offset in found.items()}
         if isinstance(to, Shift):
             wanted = {index: _shifted(name, topic, index, at, to.by) for index, at in before.items()}
-        elif isinstance(to, int):
-            wanted = dict.fromkeys(partitions, to)
+        elif is_number(to):
+            wanted = dict.fromkeys(partitions, index(to))
         else:
             raise ClientError(f"to={to!r} is not a place: earliest, latest, a datetime, an offset or a Shift")
         return {index: min(max(at, earliest[index]), latest[index]) for index, at in wanted.items()}
@@ -126,4 +127,4 @@ def _shifted(name: str, topic: str, partition: int, committed: int | None, by: i
             f"group {name} has committed nothing for {topic}[{partition}], so there is nothing to shift from: "
             "choose a place such as earliest or latest"
         )
-    return committed + by
+    return committed + index(by)

@@ -25,6 +25,8 @@ class Bodies:
         # Those that have ended, and what they raised; appended to by whoever runs them.
         self.notes: deque[tuple[Message, BaseException | None]] = deque()
         self._outcome: Outcome | None = None  # of the first note: decided once
+        # By a loop: the message that it gave away last, until it is noted or known how its body ended.
+        self.given: Message | None = None
 
     def passes_on(self, error: BaseException) -> bool:
         """Whether this failure is taken care of here; any other leaves `handling`."""
@@ -69,15 +71,12 @@ class Bodies:
         self._reader.hand_out_again((message.topic, message.partition), message.offset)
 
     def broke_off(self, error: BaseException) -> None:
-        """`run` ends before its time: the message in hand, should its body not have begun or not be known to end."""
-        unfinished = self._reader.unfinished
-        if not unfinished.has_unfinished:
-            return
-        message = Message(unfinished.raws[unfinished.index - 1], None)
-        at = (message.topic, message.partition, message.offset)
-        noted = {(other.topic, other.partition, other.offset) for other, _ in self.notes}
-        if at not in noted:
-            self.notes.append((message, _Unended() if isinstance(error, Exception) else error))
+        """`run` ends before its time: the message that its loop gave away, should its body not have begun or not be
+        known to end. No other: one that has ended may lie in its next place already."""
+        given = self.given
+        if given is not None and all(message is not given for message, _ in self.notes):
+            self.notes.append((given, _Unended() if isinstance(error, Exception) else error))
+            self.given = None
 
     def leave(self) -> None:
         """At the end: no commit passes a message whose body is under way still, or was not settled."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.client.consuming.reader_errors import NOT_OURS, UNKNOWN
-from penstock.client.consuming.starting import Start, check_start
+from penstock.client.consuming.starting import Start
 from penstock.client.consuming.unfinished import Unfinished, Where, place_of
 from penstock.client.errors import ClientError, explained
 from penstock.client.profiles import Delivery, check_delivery
@@ -39,10 +39,9 @@ class Plan:
 
 
 def check_plan(
-    topics: Sequence[str], group: str | None, delivery: str, start: object, retry: object, batch_messages: int
+    topics: Sequence[str], group: str | None, delivery: str, retry: object, batch_messages: int
 ) -> None:
     check_delivery(delivery)
-    check_start(start)
     if not topics:
         raise ClientError("no topics to read: Consumer(bootstrap, 'orders')")
     if retry is not None and group is None:

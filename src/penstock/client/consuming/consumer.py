@@ -12,7 +12,7 @@ from penstock.client.consuming.bodies import Bodies
 from penstock.client.consuming.commits import Plan, check_plan
 from penstock.client.consuming.gathering import Gathering
 from penstock.client.consuming.reader import ATTEND_SECONDS, WAIT_SECONDS, Reader
-from penstock.client.consuming.starting import Start, check_start, seek_to
+from penstock.client.consuming.starting import Start, checked_start, seek_to
 from penstock.client.consuming.steps import Steps
 from penstock.client.consuming.stopping import Stop
 from penstock.client.consuming.unfinished import Where
@@ -76,7 +76,8 @@ class Consumer:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         names = (topics,) if isinstance(topics, str) else tuple(topics)
-        check_plan(names, group, delivery, start, retry, batch_messages)
+        check_plan(names, group, delivery, retry, batch_messages)
+        start = checked_start(start)
         one_by_one = delivery == "at-most-once" and commit_every <= 0
         self._read = value_reader(deserializer, encryption)
         self._stop = Stop(stop_on)
@@ -121,6 +122,7 @@ class Consumer:
         gate = None if self._flow is None else self._flow.gate
         monotonic = time.monotonic
         steps.in_hand = 1
+        bodies.given = None
         attend_at = monotonic() + ATTEND_SECONDS
         while not stop.wanted:
             if bodies.notes:
@@ -139,9 +141,10 @@ class Consumer:
             if passed_on:
                 unfinished.index = index + 1
                 continue
-            message = Message(raw, read, retries)
+            bodies.given = message = Message(raw, read, retries)
             unfinished.index = index + 1  # the very last thing: see `steps`
             yield message
+            bodies.given = None  # asked on
             if bodies.notes:
                 bodies.settle()
             if steps.commit_each:
@@ -238,12 +241,14 @@ class Consumer:
             yield
         except BaseException as error:
             bodies.notes.append((message, error))  # first of all
+            bodies.given = None  # behind the note: known at every moment
             bodies.open.pop(id(message), None)
             if not bodies.passes_on(error):
                 raise
         else:
             if bodies.noted_in_order:
                 bodies.notes.append((message, None))
+            bodies.given = None
             bodies.open.pop(id(message), None)
         bodies.settle()
 
@@ -265,15 +270,19 @@ class Consumer:
         """Go on reading a partition elsewhere: an offset, a datetime, "earliest" or "latest".
 
         Going back, the group goes back with the next commit, too: what is to be read again is not passed.
+        Behind a body that failed this says where to go on, be it past its message.
         """
-        check_start(to)
+        to = checked_start(to)
+        self._settle()  # or what became of that body would be acted upon later, and undo this
         self._reader.seek(seek_to(self._reader.raw, to, (topic, partition)))
 
     def pause(self, topic: str | None = None, partition: int | None = None) -> None:
         """Stop handing out messages of a partition, a topic or (without arguments) everything owned now."""
+        self._settle()
         self._reader.pause(self._chosen(topic, partition))
 
     def resume(self, topic: str | None = None, partition: int | None = None) -> None:
+        self._settle()
         # Also what was paused before another member took it: it may come back.
         self._reader.resume(self._chosen(topic, partition, self._reader.paused.by_user))
 
@@ -331,7 +340,7 @@ class Consumer:
     def _end(self, *, in_hand: int) -> None:
         self._stop.restore()
         try:
-            self._settle_last()
+            self._settle()
         finally:
             try:
                 self.bodies.leave()
@@ -340,7 +349,7 @@ class Consumer:
                 if self._flow is not None:
                     self._flow.close()
 
-    def _settle_last(self) -> None:
+    def _settle(self) -> None:
         if not self._reader.closed:
             self.bodies.settle()
 

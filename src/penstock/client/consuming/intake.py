@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
 
+from penstock.client.consuming.reader_errors import UNKNOWN
 from penstock.client.consuming.unfinished import Unfinished, Where, where
 
 if TYPE_CHECKING:
@@ -69,10 +70,10 @@ class Intake:
         return errors
 
     def drop(self, places: Iterable[Where]) -> None:
-        """Forget what was taken of some partitions."""
+        """Forget what was taken of some partitions. That their topic was deleted stays to be told: it comes once."""
         gone = frozenset(places)
         if gone and self.inbox:
-            self.inbox[:] = [raw for raw in self.inbox if where(raw) not in gone]
+            self.inbox[:] = [raw for raw in self.inbox if where(raw) not in gone or _tells_deleted(raw)]
 
     def rebalanced(self, gone: Collection[Where] = ()) -> None:
         """Partitions came or went: what was taken of those that went is not ours to hand out."""
@@ -119,3 +120,8 @@ class Intake:
         unknown = self._owned - self.back.keys()
         self.cut_short = False  # with nothing called behind it
         return unknown
+
+
+def _tells_deleted(raw: "RawMessage") -> bool:
+    error = raw.error()
+    return error is not None and error.code() in UNKNOWN

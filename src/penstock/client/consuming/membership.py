@@ -87,7 +87,7 @@ class Membership:
         places = [place_of(partition) for partition in partitions]
         self._owned.update(places)
         self.seen.update(place[0] for place in places)
-        self._commits.told_deleted -= self.seen
+        self._commits.told_deleted -= {place[0] for place in places}
         self._intake.rebalanced()
         chosen = partitions
         if self._assigned is not None or not is_simple(self._plan.start):

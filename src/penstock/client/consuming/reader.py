@@ -34,7 +34,7 @@ from penstock.client.consuming.paused import PausedPartitions
 from penstock.client.consuming.reader_errors import PASSING, UNKNOWN, Failure
 from penstock.client.consuming.starting import RESET_POLICY
 from penstock.client.consuming.unfinished import Unfinished, Where, first_offsets, place_of, where
-from penstock.client.errors import kafka_errors
+from penstock.client.errors import ClientError, kafka_errors
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as RawMessage
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 0.2
 # While a batch is worked on for long, the group is attended to so often.
 ATTEND_SECONDS = 0.5
+_NO_TOPIC = KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 class Reader:
@@ -145,6 +146,7 @@ class Reader:
         self._attended_at = time.monotonic()
         for raw in self.intake.take_errors():
             self._note_error(raw)
+        self._note_all_deleted()
         self.failure.tell()
         self.membership.make_ready()  # a rebalance may have come with the messages
         with kafka_errors(self._plan.bootstrap, ", ".join(self._plan.topics)):
@@ -187,6 +189,14 @@ class Reader:
     def _is_deleted(self, raw: "RawMessage", error: KafkaError) -> bool:
         """One of several topics, which was there: those who read the others go on."""
         return error.code() in UNKNOWN and raw.topic() in self.membership.seen and len(self._plan.topics) > 1
+
+    def _note_all_deleted(self) -> None:
+        """Those who read the others go on; where there are no others, nothing more would come and nobody know why."""
+        deleted, topics = self.commits.told_deleted, set(self._plan.topics)
+        if deleted and deleted >= topics and not any(place[0] in topics for place in self._owned):
+            self.commits.told_deleted = set()  # it is told once
+            names = ", ".join(self._plan.topics)
+            self.failure.note(ClientError(f"there are no topics {names} any more", _NO_TOPIC), names)
 
     # Committing
 
@@ -248,10 +258,13 @@ class Reader:
             self.unfinished.keep_back(place, offset)
 
     def hand_out_again(self, place: Where, offset: int) -> None:
-        """The same, and who goes on is handed it again, and what came behind it."""
+        """The same, and who goes on is handed it again, and what came behind it. Where its body sought back to before
+        it, that comes first."""
         if self._ahead or not self.unfinished.is_in_hand(place, offset):
             return
         self.unfinished.keep_back(place, offset)
+        if self.unfinished.is_sought_before(place, offset):
+            return
         again = self.intake.back_to({place: offset})
         self._go_back(self.ahead.returned, again, self.unfinished.without([place]))
 

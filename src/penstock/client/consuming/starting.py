@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from numbers import Integral
-from typing import TYPE_CHECKING, Literal, TypeGuard, cast
+from operator import index
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeGuard, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicPartition
 
@@ -18,36 +19,43 @@ Offsets = Mapping[int, int] | Mapping[tuple[str, int], int]
 Start = Literal["earliest", "latest"] | datetime | timedelta | int | Offsets
 
 
-def check_start(start: object) -> None:
+def checked_start(start: Start) -> Start:
+    """With plain numbers, whatever kinds were given."""
     if isinstance(start, datetime | timedelta):
-        return
+        return start
     if isinstance(start, Mapping):
-        for offset in start.values():
-            if not _is_number(offset):
-                raise ClientError(f"start={start!r}: {offset!r} is no offset, which is a number from 0 on")
-            check_offset("start", offset)
-        return
-    if _is_number(start):
-        check_offset("start", start)
-        return
-    if start not in ("earliest", "latest"):
+        by_place = cast("Mapping[Any, object]", start)
+        return {place: _checked_in(start, offset) for place, offset in by_place.items()}
+    if is_number(start):
+        return checked_offset("start", start)
+    if not isinstance(start, str) or start not in ("earliest", "latest"):
         raise ClientError(
             f"start={start!r} is not a place: earliest, latest, a datetime, a timedelta (that long ago), "
             "an offset, or {partition: offset}"
         )
+    return start
 
 
-def _is_number(given: object) -> TypeGuard[int]:
+def _checked_in(start: object, offset: object) -> int:
+    if not is_number(offset):
+        raise ClientError(f"start={start!r}: {offset!r} is no offset, which is a number from 0 on")
+    return checked_offset("start", offset)
+
+
+def is_number(given: object) -> TypeGuard[SupportsIndex]:
+    """A whole one, also numpy's."""
     return isinstance(given, Integral) and not isinstance(given, bool)
 
 
-def check_offset(what: str, offset: int) -> None:
+def checked_offset(what: str, given: SupportsIndex) -> int:
     """Below 0 Kafka's clients have special places, each its own: -1 the end, -2 the first message, and more."""
+    offset = index(given)
     if offset < 0:
         raise ClientError(
             f'{what}={offset} is no offset, which is a number from 0 on: "latest" is the end (-1 to other clients), '
             '"earliest" the first message (-2)'
         )
+    return offset
 
 
 # What librdkafka does where retention has overtaken a position: what is left there is read. Also where reading began at

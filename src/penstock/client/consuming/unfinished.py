@@ -134,6 +134,10 @@ class Unfinished:
             raw.offset() == offset and where(raw) == place for raw in self.raws[self._marked : self.index]
         )
 
+    def is_sought_before(self, place: Where, offset: int) -> bool:
+        """Whether a seek went before this message since it was handed out."""
+        return place in self._sought and self._reached.get(place, offset) < offset
+
     def keep_back(self, place: Where, offset: int) -> None:
         """A message in hand is not done: no commit passes it before it was handed out again."""
         self._wanted[place] = min(offset, self._wanted.get(place, offset))

@@ -47,6 +47,9 @@ class Retiring:
         self._has_foreign = has_foreign
         self._shared: set[Where] = set()  # where messages of others were found
         self._known: dict[str, int | None] = {}  # how many partitions of each source are to stay
+        self._barred: dict[
+            str, set[Where]
+        ] = {}  # what was not to be read of each source when it was looked at last
         self._under_way = False
         self._look_at = 0.0
 
@@ -69,12 +72,21 @@ class Retiring:
         """The source partitions that are not to be read yet."""
         self._known = self._all_staying()
         self._under_way = False
-        barred: set[Where] = set()
+        owned = {topic for topic, _ in reader.owned}
         for retry, source in self._retries.items():
+            found: set[Where] | None = None
             if source in self._known:
                 with unless_deleted():
-                    barred |= self._waiting(reader, source, retry)
-        return barred
+                    found = self._waiting(reader, source, retry)
+            if found is not None:
+                self._barred[source] = found
+            elif source in owned:
+                # The broker that was asked may only not have heard of it (any more, or yet): nothing is let go on its
+                # word. One that is deleted is taken away.
+                self._under_way = True
+            else:
+                self._barred.pop(source, None)
+        return {place for places in self._barred.values() for place in places}
 
     def _all_staying(self) -> dict[str, int | None]:
         """Of the sources that there are."""
