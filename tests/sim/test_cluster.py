@@ -16,7 +16,7 @@ from tests.sim.cluster_story import Story
 
 from penstock.testing.sim_loop import SimLoop
 
-SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "70"))
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "50"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 # Seeds that found something once; each line: seed, and what it was.
 REMEMBERED = [

@@ -36,7 +36,7 @@ from penstock.testing.sim_loop import SimLoop
 
 MEMBERS = 3
 # A fifth of what the cluster itself gets.
-SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "150")) // 5
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "100")) // 5
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 SETTINGS = {"min.insync.replicas": "2"}
 

@@ -9,7 +9,7 @@ from tests.sim.hostile_planted import PLANTED
 
 from penstock.testing.sim_loop import SimLoop
 
-SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "25"))
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "15"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 
 

@@ -23,7 +23,7 @@ from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import list_offsets, offset_for_leader_epoch
 
-SEEDS = int(os.environ.get("PENSTOCK_SIM_NEAR_SEEDS", "25"))
+SEEDS = int(os.environ.get("PENSTOCK_SIM_NEAR_SEEDS", "15"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 
 

@@ -16,7 +16,7 @@ from penstock.services.relay.sender import RelaySender
 from penstock.testing.sim_loop import SimLoop
 
 # A fifth of what the cluster itself gets.
-SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "150")) // 5
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "100")) // 5
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 
 

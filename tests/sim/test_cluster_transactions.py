@@ -17,8 +17,9 @@ from tests.sim.transactions_planted import PLANTED
 
 from penstock.testing.sim_loop import SimLoop
 
-SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "6"))
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "4"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
+LIKELY = (0, 1, 4, 19, 26)  # have found a planted bug before: they go first, and save half a minute
 
 
 def run_story(seed: int, kind: type[TransactionStory] = TransactionStory) -> TransactionStory:
@@ -60,4 +61,4 @@ def test_one_seed_is_one_story() -> None:
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    assert any(goes_wrong(run_story, seed) for seed in range(100))
+    assert any(goes_wrong(run_story, seed) for seed in (*LIKELY, *range(100)))

@@ -66,7 +66,7 @@ from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 
 MEMBERS = 4
-SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "100"))
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "60"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 SETTINGS = {
     "offsets.topic.num.partitions": "2",
